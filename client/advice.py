@@ -87,12 +87,12 @@ _SAY_IT_THEMSELVES = frozenset(
 
 
 def advice_for(name: str) -> str:
-    """What to do about the error of this name."""
+    """Return what to do about the error of this name."""
     return ADVICE.get(name, UNKNOWN)
 
 
 def line_of(error: GputuneError) -> str:
-    """The error with what to do, in one line, which ends with the name of a target's error."""
+    """Return the error with what to do, in one line, which ends with the name of a target's error."""
     if isinstance(error, UnsupportedNodes):
         from gputune.client.model.nearest import line_with_advice  # needs onnx, and most commands do not
 

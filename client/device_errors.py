@@ -11,7 +11,7 @@ from gputune.runtime.onnxruntime import PluginError
 
 @contextmanager
 def device_errors(context_binary: Path | None = None) -> Iterator[None]:
-    """Turns the runtime's errors into one line with the context's path, and the error's name where it has one."""
+    """Turn the runtime's errors into one line with the context's path, and the error's name where it has one."""
     try:
         yield
     except OSError as error:

@@ -83,7 +83,7 @@ class UnsupportedNodes(ModelError):
         self.looked_at = looked_at
 
     def _told(self, refusals: Sequence[Refusal]) -> str:
-        """Each reason with the nodes that it holds for."""
+        """Return each reason with the nodes that it holds for."""
         labels: dict[str, list[str]] = {}
         for refusal in refusals:
             labels.setdefault(refusal.why, []).append(refusal.label)

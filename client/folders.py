@@ -6,12 +6,12 @@ import platformdirs
 
 
 def default_performance_cache_dir() -> Path:
-    """The user's cache folder for performance caches."""
+    """Return the user's cache folder for performance caches."""
     return Path(platformdirs.user_cache_dir("gputune")) / "performance"
 
 
 def default_farm_dir() -> Path:
-    """Where certificates and the journal of jobs are kept."""
+    """Return where certificates and the journal of jobs are kept."""
     return Path(platformdirs.user_config_dir("gputune")) / "farm"
 
 

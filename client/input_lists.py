@@ -70,8 +70,8 @@ def files_named(path: Path) -> list[Path]:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a line, some of which are in double quotes; any other character stands for itself. Raises ValueError
-    where a quote is not closed."""
+    """Return the words of a line, some of which are in double quotes; any other character stands for itself. Raises
+    ValueError where a quote is not closed."""
     words = shlex.shlex(line, posix=True)
     words.whitespace_split, words.quotes, words.escape, words.commenters = True, '"', "", ""
     return list(words)
@@ -131,12 +131,12 @@ def check_files(lines: Sequence[InputLine], inputs: tuple[TensorRecord, ...]) ->
 
 
 def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, Array]:
-    """The arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
+    """Return the arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
     return {tensor.name: _read(line.files[tensor.name], tensor, line.place) for tensor in inputs}
 
 
 def _is_empty(file: Path) -> bool:
-    """Whether a file has no elements, as for an input that a graph does not have because it would be empty."""
+    """Return whether a file has no elements, as for an input that a graph does not have because it would be empty."""
     with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile):
         if file.suffix != ".npy":
             return not read_file(file)

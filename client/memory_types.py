@@ -27,7 +27,7 @@ class MemoryTypes:
 
     @classmethod
     def parse(cls, text: str) -> MemoryTypes:
-        """ "raw", "memhandle", or NAME=TYPE with commas between; NAME is GRAPH:NAME for a tensor of one graph.
+        """Read "raw", "memhandle", or NAME=TYPE with commas between; NAME is GRAPH:NAME for a tensor of one graph.
         Names may have an equals sign, and one word without may stand for all others. Raises ConfigError that quotes
         what is wrong."""
         every: MemoryType | None = None
@@ -48,7 +48,7 @@ class MemoryTypes:
         return cls(every or "raw", named)
 
     def check(self, tensors: Mapping[str, Collection[str]]) -> None:
-        """Raises ConfigError for a name that is not among these inputs and outputs. tensors: by the graph's name."""
+        """Raise ConfigError for a name that is not among these inputs and outputs. tensors: by the graph's name."""
         every = list(dict.fromkeys(name for names in tensors.values() for name in names))
         known = {*every, *(f"{graph}:{name}" for graph, names in tensors.items() for name in names)}
         for name in self.named:
@@ -60,7 +60,7 @@ class MemoryTypes:
                 )
 
     def applied(self, graph: GraphRecord) -> GraphRecord:
-        """The graph with its tensors of these types."""
+        """Return the graph with its tensors of these types."""
 
         def typed(tensors: tuple[TensorRecord, ...]) -> tuple[TensorRecord, ...]:
             return tuple(replace(one, memory_type=self._of(graph.name, one.name)) for one in tensors)

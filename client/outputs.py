@@ -137,7 +137,7 @@ def _said(file: KnownFile) -> str:
 
 
 def _check_apart(one: KnownFile, other: KnownFile) -> None:
-    """Raises Overwrites if one of two entries for the same file is an output that would replace the other."""
+    """Raise Overwrites if one of two entries for the same file is an output that would replace the other."""
     outputs = [file for file in (one, other) if file.role in ("written", "folder")]
     if not outputs or one == other or one.role == other.role == "folder":
         return
@@ -148,7 +148,7 @@ def _check_apart(one: KnownFile, other: KnownFile) -> None:
 
 
 def check_output(path: Path, folder: bool = False) -> None:
-    """Shows that the file `path`, or files in the folder `path`, can be written, and leaves nothing behind.
+    """Show that the file `path`, or files in the folder `path`, can be written, and leave nothing behind.
 
     Folders that are missing count as writable where they can be made. Raises OutputError.
     """
@@ -162,7 +162,7 @@ def check_output(path: Path, folder: bool = False) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """An OSError in the block becomes an OutputError that says why `path` cannot be written."""
+    """Yield an OSError in the block becomes an OutputError that says why `path` cannot be written."""
     try:
         yield
     except OSError as error:

@@ -33,7 +33,8 @@ Result = TypeVar("Result")
 
 @contextmanager
 def labelled(label: str) -> Iterator[None]:
-    """Every message of this thread begins with what it is about, where several things are done at the same time."""
+    """Let every message of this thread begin with what it is about, where several things are done at the same
+    time."""
     token = _LABEL.set(label)
     try:
         yield
@@ -59,10 +60,10 @@ class Progress(Protocol):
         """As long as `total` steps are done, which may take so many seconds, None for as long as it takes."""
 
     def advance(self, steps: int, what: str) -> None:
-        """Counts steps done; `what` says what is being worked on."""
+        """Count steps done; `what` says what is being worked on."""
 
     def shrink(self, steps: int) -> None:
-        """Takes steps off the total that turned out not to be needed."""
+        """Take steps off the total that turned out not to be needed."""
 
 
 class Silent:
@@ -88,7 +89,7 @@ class _Pace:
         self._seconds = seconds
 
     def due(self, interval_seconds: float) -> bool:
-        """Whether it is time to say it again."""
+        """Return whether it is time to say it again."""
         now = time.monotonic()
         if now - self.said < interval_seconds:
             return False
@@ -107,7 +108,7 @@ class _Pace:
         return f"ETA {minutes(seconds)}" if round(seconds) or self.done >= self.total else ""
 
     def line(self, label: str, what: str) -> str:
-        """What is shown where there is no bar."""
+        """Return what is shown where there is no bar."""
         return " ".join(filter(None, (label, f"{self.done}/{self.total}", self.eta, what)))
 
 
@@ -150,7 +151,7 @@ class Reporter(logging.Handler):
         self._counting = threading.RLock()  # several targets report from threads of their own
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows a message in one line."""
+        """Show a message in one line."""
         mark = "warning: " if record.levelno == logging.WARNING else ""
         label = f"{about}: " if (about := _LABEL.get()) else ""
         self._print(f"{mark}{label}{record.getMessage()}")
@@ -220,7 +221,7 @@ def gathered_warnings() -> Iterator[list[str]]:
 
 @contextmanager
 def reporting(stream: TextIO, level: str = "info") -> Iterator[Reporter]:
-    """Shows messages from a level of LEVELS on, and the Progress that it gives, on a text stream."""
+    """Show messages from a level of LEVELS on, and the Progress that it gives, on a text stream."""
     reporter, logger = Reporter(stream, level), logging.getLogger("gputune")
     before = logger.level
     logger.addHandler(reporter)

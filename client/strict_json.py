@@ -23,8 +23,8 @@ can act on."""
 
 
 def read_object(path: Path, example: str = "") -> dict[str, Any]:
-    """The one object that a file of UTF-8 holds, of at most LARGEST_BYTES; an `example` shows in messages what belongs
-    there. Raises ConfigError."""
+    """Return the one object that a file of UTF-8 holds, of at most LARGEST_BYTES; an `example` shows in messages what
+    belongs there. Raises ConfigError."""
     where = f"config file {path}"
     try:
         with open_file(path) as file:
@@ -43,7 +43,7 @@ def read_object(path: Path, example: str = "") -> dict[str, Any]:
 
 
 def read_keys(content: Mapping[str, Any], known: Mapping[str, Read], where: str) -> dict[str, Any]:
-    """The meaning of each key. Raises ConfigError for one that is not known, and what the readers raise."""
+    """Return the meaning of each key. Raises ConfigError for one that is not known, and what the readers raise."""
     for key in content:
         if key not in known:
             raise unknown_key(key, known, where)
@@ -51,7 +51,7 @@ def read_keys(content: Mapping[str, Any], known: Mapping[str, Read], where: str)
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
-    """Says so, with the nearest of the known ones, or all of them where none is near."""
+    """Say so, with the nearest of the known ones, or all of them where none is near."""
     shown, names = key[:_MOST_SHOWN], list(known)
     similar = near(shown, names)
     more = f"did you mean {similar!r}?" if similar else f"the keys are {', '.join(names)}"
@@ -59,29 +59,29 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
 
 
 def of_kind(kind: type[Kind], value: object, where: str, wanted: str) -> Kind:
-    """The value, where it is of this type; `wanted` says in messages what is. Raises ConfigError."""
+    """Return the value, where it is of this type; `wanted` says in messages what is. Raises ConfigError."""
     if not isinstance(value, kind):
         raise wrong_kind(value, where, wanted)
     return value
 
 
 def wrong_kind(value: object, where: str, wanted: str) -> ConfigError:
-    """Says what must be there in place of this value."""
+    """Say what must be there in place of this value."""
     return ConfigError(f"{where} must be {wanted}, not {_shown(value)}")
 
 
 def an_object(value: object, where: str, example: str = "") -> dict[str, Any]:
-    """Raises ConfigError for anything else."""
+    """Raise ConfigError for anything else."""
     return of_kind(dict, value, where, f"a JSON object, like {example}" if example else "a JSON object")
 
 
 def a_flag(value: object, where: str) -> bool:
-    """true or false. Raises ConfigError for anything else."""
+    """Return true or false. Raises ConfigError for anything else."""
     return of_kind(bool, value, where, "true or false")
 
 
 def a_text(value: object, where: str) -> str:
-    """One that is not blank. Raises ConfigError for anything else."""
+    """Return one that is not blank. Raises ConfigError for anything else."""
     text = of_kind(str, value, where, "a text")
     if not text.strip():
         raise ConfigError(f"{where} is empty")
@@ -89,7 +89,7 @@ def a_text(value: object, where: str) -> str:
 
 
 def a_path(value: object, where: str) -> Path:
-    """A file's or folder's path; ~ is the home folder. Raises ConfigError for anything else."""
+    """Return a file's or folder's path; ~ is the home folder. Raises ConfigError for anything else."""
     text = a_text(value, where)
     try:
         if b"\0" in os.fsencode(text):
@@ -100,7 +100,7 @@ def a_path(value: object, where: str) -> Path:
 
 
 def a_number(least: int, most: int) -> Read:
-    """A reader of whole numbers in this range."""
+    """Return a reader of whole numbers in this range."""
 
     def read(value: object, where: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -111,7 +111,7 @@ def a_number(least: int, most: int) -> Read:
 
 
 def one_of(*names: str) -> Read:
-    """A reader of texts of which only these are allowed."""
+    """Return a reader of texts of which only these are allowed."""
 
     def read(value: object, where: str) -> str:
         if value not in names:
@@ -122,7 +122,8 @@ def one_of(*names: str) -> Read:
 
 
 def _shown(value: object) -> str:
-    """How a value begins as JSON. Written piece by piece, so that one that is too deep to be written whole is shown."""
+    """Return how a value begins as JSON. Written piece by piece, so that one that is too deep to be written whole is
+    shown."""
     text = "".join(islice(json.JSONEncoder().iterencode(value), _MOST_SHOWN + 1))
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 

@@ -9,7 +9,7 @@ MOST_SHOWN = 12
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one; empty where none is like it. What all options begin with is no
+    """Return the known name that is most like this one; empty where none is like it. What all options begin with is no
     likeness."""
     bare = {each.lstrip("-"): each for each in known}
     found = difflib.get_close_matches(name.lstrip("-")[:80], bare, 1, SHARE)
@@ -17,7 +17,8 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def instead(name: str, known: Iterable[str], what: str = "there are") -> str:
-    """The end of a message about a name that is not known: "did you mean 'x'?", or the known ones after `what`."""
+    """Return the end of a message about a name that is not known: "did you mean 'x'?", or the known ones after
+    `what`."""
     names = list(dict.fromkeys(known))
     if similar := near(name, names):
         return f"did you mean {similar!r}?"

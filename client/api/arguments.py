@@ -52,7 +52,7 @@ _OPTION = re.compile(r"--[a-z_0-9]+")
 
 
 def as_arguments(line: str) -> str:
-    """A message with arguments in the place of options, and shapes and values as a program writes them."""
+    """Return a message with arguments in the place of options, and shapes and values as a program writes them."""
 
     def shape(found: re.Match[str]) -> str:
         sizes = tuple(map(int, found[2].split(",")))
@@ -82,7 +82,7 @@ def with_arguments() -> Iterator[None]:
 
 
 def check_known(**arguments: tuple[str | None, Collection[str]]) -> None:
-    """Raises ConfigError with the nearest name for one that there is not. arguments: with the names that there are."""
+    """Raise ConfigError with the nearest name for one that there is not. arguments: with the names that there are."""
     for argument, (name, known) in arguments.items():
         if name is not None and name not in known:
             raise ConfigError(f"{argument}: there is no {name!r}; {instead(name, known)}")

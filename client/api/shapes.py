@@ -17,8 +17,8 @@ InputValues = Mapping[str, npt.ArrayLike]
 
 
 def pairs_of(shapes: Shapes | None, models: Sequence[Path]) -> list[tuple[str, Shape]]:
-    """Name and shape of each. Several numbers are the shape of an input, or sizes of a dimension of the models for a
-    graph each. Raises ConfigError for what is no shape, ModelError for a file that is no valid model."""
+    """Return name and shape of each. Several numbers are the shape of an input, or sizes of a dimension of the models
+    for a graph each. Raises ConfigError for what is no shape, ModelError for a file that is no valid model."""
     given = {} if shapes is None else shapes
     several = {name: sizes for name, value in given.items() if len(sizes := _sizes(value)) > 1}
     dimensions = _dimensions(models) if several else set()
@@ -27,7 +27,7 @@ def pairs_of(shapes: Shapes | None, models: Sequence[Path]) -> list[tuple[str, S
 
 
 def _dimensions(models: Sequence[Path]) -> set[str]:
-    """The names of dimensions that are not those of inputs, with and without that of the model."""
+    """Return the names of dimensions that are not those of inputs, with and without that of the model."""
     names = [(path.stem, name) for path in models for name in dimension_names(path)]
     return {text for stem, name in names for text in (name, f"{stem}:{name}")}
 
@@ -57,11 +57,11 @@ def _shape(name: str, value: object) -> Shape:
 
 
 def _sizes(value: object) -> list[int]:
-    """The numbers of a list of numbers, none for anything else."""
+    """Return the numbers of a list of numbers, none for anything else."""
     sizes = [each for each in value if isinstance(each, int)] if isinstance(value, Sequence) else []
     return sizes if isinstance(value, Sequence) and len(sizes) == len(value) else []
 
 
 def _is_list(value: object) -> bool:
-    """Whether a value is of the kind that it should be: programs need not be checked for types."""
+    """Return whether a value is of the kind that it should be: programs need not be checked for types."""
     return isinstance(value, Sequence) and not isinstance(value, str)

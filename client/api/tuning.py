@@ -224,8 +224,8 @@ def _config(
     keep_float32: Sequence[str],
     float64: str | None,
 ) -> Config:
-    """The config file, with what arguments say of its keys, which are known, as the effort is. Raises ConfigError,
-    TargetError."""
+    """Return the config file, with what arguments say of its keys, which are known, as the effort is. Raises
+    ConfigError, TargetError."""
     check_known(effort=(effort, EFFORTS))
     config = read_config(None if config_file is None else Path(config_file))
     known = {"weights": (weights, WEIGHTS), "unsupported": (unsupported, UNSUPPORTED)}
@@ -235,7 +235,7 @@ def _config(
 
 
 def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:
-    """The models' files, at least one. Raises ConfigError."""
+    """Return the models' files, at least one. Raises ConfigError."""
     given = model if isinstance(model, Sequence) and not isinstance(model, str | bytes) else [model]
     for one in given:
         if not isinstance(one, Path | str):
@@ -251,7 +251,7 @@ def _binary(paths: Sequence[Path], output: AnyPath | None) -> Path:
 
 
 def _read(config_file: AnyPath | None, token_file: AnyPath | None) -> Files:
-    """The files that are read to make the request. Raises Overwrites."""
+    """Return the files that are read to make the request. Raises Overwrites."""
     files = Files()
     for option, path in {"--config_file": config_file, "--token_file": token_file}.items():
         if path is not None:
@@ -260,7 +260,7 @@ def _read(config_file: AnyPath | None, token_file: AnyPath | None) -> Files:
 
 
 def _check_bound(effort: Effort, **asked: object) -> None:
-    """Raises ConfigError for arguments about tuning where it is off."""
+    """Raise ConfigError for arguments about tuning where it is off."""
     given = [name for name, value in asked.items() if value is not None]
     if effort.name == "none" and given:
         raise ConfigError(
@@ -269,7 +269,7 @@ def _check_bound(effort: Effort, **asked: object) -> None:
 
 
 def _rest(config: Config, binary: Path) -> EpContextFile | None:
-    """The ONNX file for models of which only parts run on the device, if they are not refused."""
+    """Return the ONNX file for models of which only parts run on the device, if they are not refused."""
     return EpContextFile(default_file(binary), False) if config.unsupported == HOST else None
 
 
@@ -285,7 +285,7 @@ def _tuning(
     wait_for_quiet: int | None,
     fail_under: float | None,
 ) -> TuningOptions:
-    """The config file's wishes with these in their place. Raises ConfigError."""
+    """Return the config file's wishes with these in their place. Raises ConfigError."""
     if budget is not None:
         seconds = parse_budget(budget, "budget") if isinstance(budget, str) else budget
         if seconds <= 0:

@@ -214,7 +214,7 @@ def command(
 
 
 def _profiling(level: str | None, optrace: bool, output_dir: Path) -> Profiling | None:
-    """What the options ask to record; None for nothing."""
+    """Return what the options ask to record; None for nothing."""
     if level is None and not optrace:
         return None
     from gputune.client.generation.phases import Profiling

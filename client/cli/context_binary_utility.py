@@ -150,7 +150,7 @@ def _content(header: ContextHeader, model: EpModel | None, reports: Iterable[Dev
 
 
 def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]:
-    """What a context holds, in lines for people. content: the same as _content gives it."""
+    """Yield what a context holds, in lines for people. content: the same as _content gives it."""
     device, made, asked = header.device, header.versions, header.configuration
     simulated = "" if header.computes else ", simulated: it computes nothing"
     yield f"size: {content['file_bytes']:,} bytes"
@@ -211,13 +211,13 @@ def _tensors(tensors: Sequence[TensorRecord]) -> str:
 
 
 def _few(items: Sequence[str]) -> str:
-    """The first of them in their order, and how many there are beside."""
+    """Return the first of them in their order, and how many there are beside."""
     more = f" and {len(items) - TOLD} more" if len(items) > TOLD else ""
     return f"{', '.join(items[:TOLD])}{more}" or "none"
 
 
 def _group(needs: Iterable[MemoryNeed]) -> dict[str, Any]:
-    """The bytes of arenas in which all graphs can take turns, and of those of all graphs apart."""
+    """Return the bytes of arenas in which all graphs can take turns, and of those of all graphs apart."""
     graphs = [graph for need in needs for graph in need.graphs]
     arenas = largest_arenas(graph.arena_bytes for graph in graphs)
     return {
@@ -228,7 +228,7 @@ def _group(needs: Iterable[MemoryNeed]) -> dict[str, Any]:
 
 
 def _lines(needs: Mapping[str, MemoryNeed], group: Mapping[str, Any]) -> Iterable[str]:
-    """The memory in lines for people. needs: by the names of contexts."""
+    """Yield the memory in lines for people. needs: by the names of contexts."""
     graphs = [(name, graph) for name, need in needs.items() for graph in need.graphs]
     for name, graph in graphs:
         whose = f" of {name}" if len(needs) > 1 else ""
@@ -246,13 +246,13 @@ def _bound(graph: GraphNeed) -> str:
 
 
 def _shown(node: EpContext) -> dict[str, object]:
-    """What a node of an ONNX file says; context is the file, or the number of bytes of one that it holds."""
+    """Return what a node of an ONNX file says; context is the file, or the number of bytes of one that it holds."""
     context = str(node.content) if isinstance(node.content, Path) else node.content.nbytes
     return {"name": node.name, "main": node.main, "max_size": node.max_size, "context": context}
 
 
 def _verdicts(header: ContextHeader, reports: Iterable[DeviceReport]) -> list[dict[str, str]]:
-    """How a context fits these devices, in the order of `gputune devices`."""
+    """Return how a context fits these devices, in the order of `gputune devices`."""
     found = []
     for report in reports:
         if report.identity is not None:

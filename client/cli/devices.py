@@ -58,7 +58,7 @@ def command(as_json: bool, device: str | None, memory: bool, features: bool) -> 
 
 
 def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
-    """How each device takes memory, or why it could not be asked."""
+    """Return how each device takes memory, or why it could not be asked."""
     entries = []
     for report in reports:
         reason, found = "", []
@@ -71,7 +71,7 @@ def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
 
 
 def _features(report: DeviceReport) -> dict[str, Any]:
-    """Which features work on a device, and why not the others."""
+    """Return which features work on a device, and why not the others."""
     found = [{"name": name, "reason": reason} for name, reason in sorted(features_of(report, fresh=True).items())]
     return {"index": report.index, "device": _name(report), "features": found}
 

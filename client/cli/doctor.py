@@ -36,7 +36,6 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
        4  a problem of the target
        8  a problem of this machine
     """
-
     own = click.get_current_context().with_resource(ExitStack())  # ends the server for an agent
 
     def connect(address: str) -> TargetClient:

@@ -114,7 +114,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: one line on standard error for whatever goes wrong."""
+    """Run the command line and exit: one line on standard error for whatever goes wrong."""
     try:
         code = _run(arguments)
     except click.exceptions.NoArgsIsHelpError as error:  # a group alone: its help says what is missing
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Runs the command line; its exit code. Raises OutputError where nothing more can be printed."""
+    """Run the command line; its exit code. Raises OutputError where nothing more can be printed."""
     try:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="gputune", standalone_mode=False)
         if sys.stdout is not None:  # None where it was closed before
@@ -153,7 +153,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _failed(line: str, code: int) -> int:
-    """Tells an error on standard error; the exit code."""
+    """Tell an error on standard error; the exit code."""
     return _said(f"error: {line}", code)
 
 

@@ -87,7 +87,6 @@ def command(
     \b
     gputune model-check model.onnx --input_dimensions x=1,3,224,224
     """
-
     shapes = combined(input_dimensions)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
@@ -105,7 +104,7 @@ def command(
 
 
 def _device(gflops: float | None, gbps: float | None, device: str | None) -> tuple[Peaks, DeviceLimits]:
-    """The peaks that options give, or that a device has, and the limits that spaces are counted for."""
+    """Return the peaks that options give, or that a device has, and the limits that spaces are counted for."""
     given = [name for name, value in (("--peak_gflops", gflops), ("--peak_gbps", gbps)) if value is not None]
     if device is not None:
         if given:
@@ -121,7 +120,7 @@ def _device(gflops: float | None, gbps: float | None, device: str | None) -> tup
 
 
 def _lines(content: Mapping[str, Any]) -> Iterator[str]:
-    """The report for people."""
+    """Yield the report for people."""
     unsupported = content["unsupported"]
     if unsupported:
         inputs = sum(one["op"] == MODEL_INPUT for one in unsupported)

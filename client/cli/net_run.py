@@ -250,7 +250,7 @@ class _Asked:
         return level_of(self.profiling_level, self.profiling_option, self.profile is not None)
 
     def check(self) -> None:
-        """Raises ConfigError for options that do not go together."""
+        """Raise ConfigError for options that do not go together."""
         if self.inferences.export_times is not None:
             check_export(self.inferences.export_times, "--export_times")
         if self.level() is not None and self.inferences.seconds is not None:
@@ -286,7 +286,7 @@ class _Asked:
         }
 
     def lists(self, contexts: int) -> list[Path | None]:
-        """The input list of each context. Raises ConfigError where there are more or fewer."""
+        """Return the input list of each context. Raises ConfigError where there are more or fewer."""
         if self.input_list is None:
             return [None] * contexts
         if len(self.input_list) != contexts:
@@ -304,7 +304,7 @@ class _Asked:
             raise ConfigError(f"--graph: {error}") from None
 
     def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> Job:
-        """The inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
+        """Return the inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
         for text in executor.warnings:
             log.warning(f"{path}: {text}")
         if executor.choice is not None:
@@ -370,7 +370,7 @@ def _refuse_distant(connection: ConnectionOptions) -> None:
 
 
 def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
-    """Loaded on the target of the command line; `stack` closes the connection and stops a server of our own."""
+    """Load on the target of the command line; `stack` closes the connection and stops a server of our own."""
     target = stack.enter_context(
         choose_target(
             asked.connection.target,
@@ -391,7 +391,7 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
 
 
 def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progress: Progress) -> dict[str, Any]:
-    """Runs it, writes its results, adds its times and tells how it went; what --summary_json says of it."""
+    """Run it, write its results, add its times and tell how it went; what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
         for one in run(job.infer, executor.graph.inputs, job.lines, job.extent):
@@ -412,8 +412,8 @@ def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progre
 def _quiet(
     jobs: Mapping[str, Job], minutes: int | None, progress: Progress, began: Mapping[str, object]
 ) -> Iterator[Quiet]:
-    """Says before inferences that their device computes nothing, or that its machine is busy, waits if that is asked
-    for, and records what became of that. began: the state of this machine when the command began."""
+    """Say before inferences that their device computes nothing, or that its machine is busy, wait if that is asked
+    for, and record what became of that. began: the state of this machine when the command began."""
     executors = [job.executor for job in jobs.values()]
     whole = any(executor.device.device_type == "cpu" for executor in executors)
     quiet = Quiet([load.read], progress, minutes, whole=whole, since=began)
@@ -429,7 +429,7 @@ def _quiet(
 
 @contextmanager
 def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
-    """What to call after each inference: counts them, or the seconds where these end the run."""
+    """Yield what to call after each inference: counts them, or the seconds where these end the run."""
     what, seconds, begun_s = job.executor.graph.name, job.extent.seconds, time.monotonic()
     told = 0
 

@@ -89,7 +89,7 @@ def _check(
     lists: bool,
     shows: bool,
 ) -> None:
-    """Raises ConfigError for options that do not go together."""
+    """Raise ConfigError for options that do not go together."""
     if splits and lists:
         raise ConfigError("--split, --list: give one of them")
     if splits != (output_dir is not None):

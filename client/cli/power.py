@@ -144,7 +144,7 @@ def check(
 
 
 def _without_controls(profile: PerfProfile) -> dict[str, int]:
-    """Settings that are kept, and for which no device here has a control."""
+    """Show settings that are kept, and for which no device here has a control."""
     return {"DSP_RPC_POLLING_TIME_US": profile.rpc_polling_us, "DSP_SLEEP_DISABLE_MS": profile.sleep_disable_ms}
 
 
@@ -182,7 +182,7 @@ def fake_tree(folder: Path, families: tuple[str, ...]) -> None:
 
 
 def _identity(device: str | None) -> DeviceIdentity | None:
-    """The device that is meant; None without one. Raises DeviceOrContextError where there is no such device."""
+    """Return the device that is meant; None without one. Raises DeviceOrContextError where there is no such device."""
     if device is None:
         return None
     with device_errors():
@@ -190,7 +190,7 @@ def _identity(device: str | None) -> DeviceIdentity | None:
 
 
 def _profile(name: str | None, path: Path | None) -> PerfProfile:
-    """Raises ConfigError for two profiles, and for one that is none."""
+    """Raise ConfigError for two profiles, and for one that is none."""
     if name is not None and path is not None:
         raise ConfigError("give --perf_profile or --perf_config_yaml, not both")
     try:

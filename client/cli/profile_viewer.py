@@ -32,7 +32,7 @@ _NAME_CHARACTERS = 40
 
 
 def _percentage(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """A text such as 5% as a share."""
+    """Return a text such as 5% as a share."""
     if value is None:
         return None
     if not (found := re.fullmatch(r"(\d{1,4}(?:\.\d{1,6})?) ?%", value.strip())):
@@ -135,7 +135,7 @@ def command(
 
 @contextmanager
 def log_errors() -> Iterator[None]:
-    """What is wrong with a log or a schematic, as an error of the command line."""
+    """Yield what is wrong with a log or a schematic, as an error of the command line."""
     try:
         yield
     except MalformedLog as error:
@@ -155,7 +155,7 @@ def _compare(profile: Profile, path: Path, fail_over: float | None) -> None:
 
 
 def _earlier(profile: Profile, path: Path) -> Profile:
-    """Another log, with the same schematic where it fits."""
+    """Return another log, with the same schematic where it fits."""
     other, schematic = open_profile([path]), profile.schematic
     fits = schematic is not None and any(schematic.graph(graph.graph.digest) for graph in other.graphs)
     return profile_of(other.logs, schematic) if fits else other
@@ -189,7 +189,7 @@ def _show_graph(graph: GraphProfile) -> None:
 
 
 def _phases(log: Log) -> Table:
-    """The phases of a generation, those within another one below it."""
+    """Return the phases of a generation, those within another one below it."""
     table = _table("phase", "ms")
     for span in sorted(log.spans, key=lambda span: (span.begun_ns, -span.ended_ns))[:MOST_PHASES]:
         indent = "  " * span.name.count("/")
@@ -198,7 +198,7 @@ def _phases(log: Log) -> Table:
 
 
 def _slowest(graph: GraphProfile) -> Table:
-    """The operations that take most of the time of inferences."""
+    """Return the operations that take most of the time of inferences."""
     operations = sorted(graph.operations, key=lambda one: -one.total_ns)
     ops = {} if graph.plan is None else {one.name: one.op for one in graph.plan.operations}
     table = _table("slowest operations", "launches", "median µs", "mean µs", "share")
@@ -209,7 +209,7 @@ def _slowest(graph: GraphProfile) -> Table:
 
 
 def _title(operation: OperationTimes, op: str | None) -> str:
-    """An operation's name, with its op where it does not say so itself; the middle of a long one is left out."""
+    """Return an operation's name, with its op where it does not say so itself; the middle of a long one is left out."""
     name = operation.name if op is None or op.lower() in operation.name.lower() else f"{operation.name} ({op})"
     half = _NAME_CHARACTERS // 2 - 2
     return name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}...{name[-half:]}"

@@ -16,12 +16,12 @@ WIDTH = 80
 
 
 def say(text: object, err: bool = False) -> None:
-    """Prints one line to standard output, or to standard error."""
+    """Print one line to standard output, or to standard error."""
     click.echo(printable(text), err=err)
 
 
 def say_wrapped(text: object, indent: str = "") -> None:
-    """Prints a text to standard output in lines of at most WIDTH characters, each behind `indent`; the second and later
+    """Print a text to standard output in lines of at most WIDTH characters, each behind `indent`; the second and later
     ones two blanks further in. Nothing of an empty text."""
     lines = textwrap.wrap(
         printable(text), WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
@@ -31,5 +31,5 @@ def say_wrapped(text: object, indent: str = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints plain values to standard output, for tools."""
+    """Print plain values to standard output, for tools."""
     click.echo(json_text(value, indent=1))

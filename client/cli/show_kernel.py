@@ -98,7 +98,7 @@ def command(
 
 
 def _chosen(text: str) -> Chosen:
-    """What --configuration means. Raises ConfigError."""
+    """Return what --configuration means. Raises ConfigError."""
     if text == "tuned":
         return "tuned"
     return "default" if text == "default" else parse_configuration(text, "--configuration")

@@ -10,12 +10,12 @@ from gputune.core.logs import printable
 
 
 def add_row(table: Table, cells: Iterable[object]) -> None:
-    """Adds a row of plain texts to a table."""
+    """Add a row of plain texts to a table."""
     table.add_row(*map(printable, cells))
 
 
 def print_table(table: Table) -> None:
-    """Prints a table to standard output. In a narrow terminal texts are folded, not cut, and the first column, which
+    """Print a table to standard output. In a narrow terminal texts are folded, not cut, and the first column, which
     names the rows, stays whole."""
     for column in table.columns:
         column.overflow = "fold"

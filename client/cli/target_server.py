@@ -27,7 +27,7 @@ class _Server(click.Command):
 
 
 def _option(action: argparse.Action) -> click.Option:
-    """An option of the server as one of this command."""
+    """Return an option of the server as one of this command."""
     if action.nargs == 0:
         return click.Option(action.option_strings, is_flag=True, help=action.help)
     return click.Option(
@@ -51,7 +51,7 @@ def _type(action: argparse.Action) -> Any:
 
 
 def _check(action: argparse.Action) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A callback that checks a value as the server's own parser does."""
+    """Return a callback that checks a value as the server's own parser does."""
 
     def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         try:

@@ -128,7 +128,7 @@ def _warn(loaded: Loaded) -> None:
 
 
 def _measure(plan: Plan, loaded: Loaded, progress: Progress, summary_json: Path | None, times: Path | None) -> None:
-    """Runs it and tells what came out, also of a run that has failed or was interrupted. Raises WrongResults,
+    """Run it and tell what came out, also of a run that has failed or was interrupted. Raises WrongResults,
     DeviceOrContextError, KeyboardInterrupt."""
     run = Throughput(loaded.instances, plan.seconds, plan.warmup, _energy())
     run.run(progress)
@@ -141,7 +141,7 @@ def _measure(plan: Plan, loaded: Loaded, progress: Progress, summary_json: Path 
 
 
 def _raise(run: Throughput) -> None:
-    """What ends the command with an exit code of its own, if anything does."""
+    """Return what ends the command with an exit code of its own, if anything does."""
     if run.failure is not None:
         with device_errors(run.failure.instance.context.path):
             raise run.failure.error

@@ -20,7 +20,7 @@ from gputune.runtime.context.format import read_header
 
 
 def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Callback of --peak_gflops and --peak_gbps."""
+    """Convert --peak_gflops and --peak_gbps."""
     if value is not None and not 0 < value <= 1e12:
         raise click.BadParameter(f"{value:g} is not a device's peak: give a number above 0")
     return value
@@ -97,7 +97,7 @@ def command(
 
 
 def _cache_file(cache: Path, named: str | None, wanted: str | None) -> Path:
-    """The file that is meant. `named` is the tier that was asked for, `wanted` that or the context's.
+    """Return the file that is meant. `named` is the tier that was asked for, `wanted` that or the context's.
 
     Raises CacheError, ConfigError.
     """

@@ -13,7 +13,7 @@ _SIDES = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
 
 def line_of_usage(error: click.ClickException) -> str:
-    """What is wrong with the call, where, and what to do, in one line."""
+    """Return what is wrong with the call, where, and what to do, in one line."""
     if isinstance(error, click.NoSuchOption):
         return refusal(error) or _unknown("option", error.option_name, error.ctx)
     if name := getattr(error, "command_name", ""):  # of click's NoSuchCommand, which older versions do not have
@@ -33,7 +33,7 @@ def line_of_usage(error: click.ClickException) -> str:
 
 
 def _plain(message: str, parameter: click.Parameter | None) -> str:
-    """What is wrong with a value, without click's words for types, and with the legal value that is near."""
+    """Return what is wrong with a value, without click's words for types, and with the legal value that is near."""
     if found := _OUTSIDE.search(message):
         value, least, sign, bound = found.groups()
         return f"{value} is not {f'from {least} to' if least else _SIDES[sign]} {bound}"
@@ -44,7 +44,7 @@ def _plain(message: str, parameter: click.Parameter | None) -> str:
 
 
 def _unknown(what: str, name: str, context: click.Context | None) -> str:
-    """An option or a command that there is not, and the nearest that there is."""
+    """Return an option or a command that there is not, and the nearest that there is."""
     similar = near(name, _known(what, context))
     more = f"did you mean {similar}?" if similar else f"`{_path(context)} --help` lists them"
     return f"{_place(context)}there is no {what} {name}; {more}"
@@ -79,5 +79,5 @@ def _help(error: click.UsageError) -> str:
 
 
 def _lowered(message: str) -> str:
-    """A sentence as a part of one: names and quotes at its beginning stay as they are."""
+    """Return a sentence as a part of one: names and quotes at its beginning stay as they are."""
     return message[:1].lower() + message[1:] if message[1:2].islower() else message

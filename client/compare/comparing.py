@@ -162,8 +162,8 @@ def take_turns(
 
 
 def gains_of(tuned: str, times: Mapping[str, Sequence[float]]) -> dict[str, Gain]:
-    """How many times as fast the tuned context is as each other contender, so that all intervals together hold with
-    SURE."""
+    """Return how many times as fast the tuned context is as each other contender, so that all intervals together hold
+    with SURE."""
     others = [name for name in times if name != tuned]
     sure = 1 - (1 - SURE) / max(1, len(others))
     return {name: gain_of(paired(times[name], times[tuned]), sure) for name in others}
@@ -286,7 +286,7 @@ def rounds_of(
 
 
 def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
-    """Those that are installed and can run the model."""
+    """Return those that are installed and can run the model."""
     found = []
     for name, module in OTHERS.items():
         if find_spec(module) is None:

@@ -50,7 +50,7 @@ class Answering:
         self._engines: dict[str, Engine] = {}
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a question."""
+        """Return the answer to a question."""
         name = question["name"]
         if question["do"] == "open":
             return self._open(name, question["engine"], question["arguments"])

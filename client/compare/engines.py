@@ -40,7 +40,7 @@ class Engine:
     facts: Mapping[str, Any]
 
     def timed(self) -> float:
-        """What one inference takes, in ns, with its inputs and outputs in the application's memory."""
+        """Return what one inference takes, in ns, with its inputs and outputs in the application's memory."""
         raise NotImplementedError
 
     def block_ns(self, seconds: float) -> list[float]:
@@ -52,7 +52,7 @@ class Engine:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Frees what it holds. It is not used afterwards."""
+        """Free what it holds. It is not used afterwards."""
 
 
 def block(run: Callable[[], float], seconds: float) -> list[float]:
@@ -72,7 +72,7 @@ class ContextEngine(Engine):
     """The first graph of a context binary on an OpenCL device, or a model in parts, as an application runs it."""
 
     def __init__(self, context: str, device: str | None) -> None:
-        """Raises as gputune.load does, but for devices that compute nothing."""
+        """Raise as gputune.load does, but for devices that compute nothing."""
         self._executor: Executor | ModelInParts
         if is_in_parts(context):
             self._executor = open_in_parts(context, device)
@@ -168,7 +168,7 @@ def onnxruntime_session(model: str, threads: int, profile: str = "") -> Any:
 
 
 def session_outputs(session: Any, inputs: Mapping[str, Any]) -> Arrays:
-    """What a session of onnxruntime computes, by name."""
+    """Return what a session of onnxruntime computes, by name."""
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 
@@ -231,7 +231,7 @@ def inputs_of(tensors: list[dict[str, Any]], constants: Mapping[str, Any] | None
 
 
 def nanoseconds(run: Callable[[], object]) -> float:
-    """What one call takes."""
+    """Return what one call takes."""
     begin = time.perf_counter_ns()
     run()
     return time.perf_counter_ns() - begin
@@ -239,5 +239,5 @@ def nanoseconds(run: Callable[[], object]) -> float:
 
 @functools.cache
 def _cores() -> list[int]:
-    """Those that this process had at first: a session pins its thread to one of them."""
+    """Return those that this process had at first: a session pins its thread to one of them."""
     return sorted(os.sched_getaffinity(0))

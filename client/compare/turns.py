@@ -55,7 +55,7 @@ class Process:
         return self._process.pid
 
     def ask(self, name: str, **question: Any) -> dict[str, Any]:
-        """The answer to a question about the contender of that name. Raises ProcessEnded."""
+        """Return the answer to a question about the contender of that name. Raises ProcessEnded."""
         assert self._process.stdin is not None
         self._process.send_signal(signal.SIGCONT)
         try:
@@ -68,7 +68,7 @@ class Process:
         return answer
 
     def close(self) -> None:
-        """Ends it. Doing so again does nothing."""
+        """End it. Doing so again does nothing."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._words):
@@ -100,7 +100,7 @@ class Contender:
     """A contender that is open in a process. facts: what it says of itself."""
 
     def __init__(self, name: str, process: Process, engine: str, arguments: Mapping[str, Any]) -> None:
-        """Opens it. name: of which there is one in the process; engine, arguments: as contender.py takes them. Raises
+        """Open it. name: of which there is one in the process; engine, arguments: as contender.py takes them. Raises
         DeviceOrContextError that says why it cannot run."""
         self.name = name
         self.heard: Callable[[Mapping[str, object]], object] = lambda state: None
@@ -110,7 +110,7 @@ class Contender:
         self.facts = self.open_again()
 
     def open_again(self) -> dict[str, Any]:
-        """Closes its engine, opens it again, and returns its facts. Raises DeviceOrContextError."""
+        """Close its engine, open it again, and return its facts. Raises DeviceOrContextError."""
         facts = self._process.ask(self.name, do="open", **self._how)
         if "error" in facts:
             raise DeviceOrContextError(f"{self.name} does not run: {facts['error']}")

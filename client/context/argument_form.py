@@ -58,7 +58,7 @@ class FormChoice:
     def __init__(
         self, cache: PerformanceCache, device: DeviceIdentity, settings: Mapping[str, str], frozen: bool
     ) -> None:
-        """settings: of the target, which change times; frozen: nothing may be measured."""
+        """Take settings of the target, which change times; frozen: nothing may be measured."""
         self._cache = cache
         self._device = device
         self._settings = settings
@@ -100,7 +100,7 @@ class FormChoice:
 
 
 def _measured(runner: ContextRunner, device: DeviceIdentity) -> dict[ArgumentForm, float]:
-    """The time of an inference in each form that the device can run, in ns."""
+    """Return the time of an inference in each form that the device can run, in ns."""
     plan, limits = _plan(), device_limits(device)
     outcomes = {task_key(_TASK).digest: untuned(_TASK, limits)}
     contexts = {}
@@ -114,7 +114,7 @@ def _measured(runner: ContextRunner, device: DeviceIdentity) -> dict[ArgumentFor
 
 
 def _plan() -> Plan:
-    """A chain of sums, each of the last two results and of a constant of its own."""
+    """Return a chain of sums, each of the last two results and of a constant of its own."""
     constants = {f"w{number}": np.full(ELEMENTS, number + 1, np.float32) for number in range(LAUNCHES)}
     results = ["x", *(f"t{number}" for number in range(1, LAUNCHES)), "y"]
     operations = []

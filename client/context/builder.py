@@ -107,7 +107,7 @@ def build(
     memory_search_steps: int = 0,
     shared_memory: bool = True,
 ) -> Built:
-    """The graph of a plan; arguments and errors as those of Wanted and build_all."""
+    """Return the graph of a plan; arguments and errors as those of Wanted and build_all."""
     wanted = Wanted(plan, outcomes, persistent, shared_memory, form)
     return build_all([wanted], target, progress, memory_search_steps)
 
@@ -120,10 +120,10 @@ def build_all(
     share_programs: bool = False,
     compact: bool = False,
 ) -> Built:
-    """All graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of them
-    the quick plan stays, which is enough where only launches are compared. share_programs: whether launches may share a
-    program where the driver charges for each, for a context whose programs are kept for no other. compact: whether the
-    context has the model's weights, which are packed when it is loaded.
+    """Return all graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of
+    them the quick plan stays, which is enough where only launches are compared. share_programs: whether launches may
+    share a program where the driver charges for each, for a context whose programs are kept for no other. compact:
+    whether the context has the model's weights, which are packed when it is loaded.
 
     Weights are rearranged on the target; what is the same for several operations is kept once. Then all programs are
     compiled on the target together. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
@@ -164,7 +164,7 @@ def _graph(
     device: DeviceIdentity,
     memory_search_steps: int,
 ) -> tuple[GraphRecord, list[Access], Storage]:
-    """The graph, what each of its launches reads and writes, and where its tensors lie."""
+    """Return the graph, what each of its launches reads and writes, and where its tensors lie."""
     plan, outcomes = wanted.plan, wanted.outcomes
     keys = {task: task_key(task).digest for task in plan.tasks}
     limits = device_limits(device, wanted.form)
@@ -219,7 +219,7 @@ def _persistently(
     constants: Mapping[str, Sequence[int]],
     device: DeviceIdentity,
 ) -> GraphRecord:
-    """The graph that can also run in fewer launches. constants: by kind the bytes of each buffer."""
+    """Return the graph that can also run in fewer launches. constants: by kind the bytes of each buffer."""
     groups, fence = groups_at_once(device), device_fence(device)
     assert groups and fence is not None
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
@@ -265,7 +265,7 @@ class _Programs:
         self._shared: dict[int, tuple[int, str]] = {}  # by place: that of the program and what it puts before names
 
     def index(self, task: Task, outcome: Outcome, limits: DeviceLimits) -> int:
-        """The place of a task's program among the records."""
+        """Return the place of a task's program among the records."""
         family = family_of(task.op)
         instance = family.rendered(task.problem, outcome.configuration, limits)
         main = instance.main
@@ -276,15 +276,16 @@ class _Programs:
         return self._places[main]
 
     def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
-        """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
+        """Return the place of a persistent kernel's program, which is run once on zeros when it is compiled."""
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
         needs = Needs(features=_features(self.records[each.program].needs for each in kernel.launches))
         launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes), needs=needs)
         return self._append(Variant({}, (), launch, {}), sizes)
 
     def packing(self, kernels: Sequence[PackingKernel]) -> dict[PackingKernel, int]:
-        """The places of the programs of kernels that pack. Those that differ in sizes and numbers have one together,
-        which is run once on zeros for the fewest and for the most work-items: drivers make code for either."""
+        """Return the places of the programs of kernels that pack. Those that differ in sizes and numbers have one
+        together, which is run once on zeros for the fewest and for the most work-items: drivers make code for
+        either."""
         alike: dict[tuple[str, str, str, Sequence[int]], list[PackingKernel]] = {}
         for one in kernels:
             key = one.launch.source, one.launch.options, one.kernel.entry, one.kernel.local_size
@@ -302,7 +303,7 @@ class _Programs:
         return found
 
     def share(self, compute_units: int) -> None:
-        """Puts launches into few programs, but into enough to keep all compute units compiling."""
+        """Put launches into few programs, but into enough to keep all compute units compiling."""
         places = sorted(self._places.values(), key=lambda place: len(self.records[place].source), reverse=True)
         most = min(KERNELS_TOGETHER, len(places) // (PROGRAMS_PER_UNIT * compute_units))
         for group in _groups({place: self._requests[place] for place in places}, most):
@@ -321,7 +322,7 @@ class _Programs:
         return tuple(self.records[place] for place in self._numbers)
 
     def placed(self, graph: GraphRecord) -> GraphRecord:
-        """A graph whose launches name programs by their places among those that are kept."""
+        """Return a graph whose launches name programs by their places among those that are kept."""
         numbers = self._numbers
 
         def one(launch: LaunchRecord) -> LaunchRecord:
@@ -337,7 +338,7 @@ class _Programs:
         return {place: number for number, place in enumerate(p for p in range(len(self.records)) if p not in gone)}
 
     def compile(self, progress: Progress) -> None:
-        """Compiles all. The longest text comes first, so that none is left when all others are done."""
+        """Compile all. The longest text comes first, so that none is left when all others are done."""
         places = sorted(self._requests, key=lambda place: len(self.records[place].source), reverse=True)
         if not places:
             return

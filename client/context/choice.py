@@ -128,8 +128,8 @@ class InChain:
         return None if record is None else EndToEnd.from_dict(record.measured.get("end_to_end"))
 
     def known(self, outcomes: Outcomes) -> Decision | None:
-        """The choice that is remembered between these winners; None where it is to be made anew. Raises CacheError, and
-        CacheMiss where the cache is frozen and remembers none."""
+        """Return the choice that is remembered between these winners; None where it is to be made anew. Raises
+        CacheError, and CacheMiss where the cache is frozen and remembers none."""
         record, known, told, same = self._last(outcomes)
         again = self._again or told is None or told.open or bool(record and record.measured.get("hurried"))
         if record is not None and known is not None and same and (self._frozen or not again):
@@ -142,8 +142,8 @@ class InChain:
         return None
 
     def _last(self, outcomes: Outcomes) -> tuple[ChainRecord | None, Candidate | None, EndToEnd | None, bool]:
-        """The record of the last choice, its context where that still holds, what was measured, and whether it was made
-        between these winners."""
+        """Return the record of the last choice, its context where that still holds, what was measured, and whether it
+        was made between these winners."""
         record = self._cache.chain_of(self._digest())
         if record is None:
             return None, None, None, False
@@ -152,7 +152,7 @@ class InChain:
         return record, known, told, known is not None and record.measured.get("asked") == self._asked(outcomes)
 
     def decide(self, outcomes: Outcomes, runner: ContextRunner) -> Decision:
-        """A new choice. Raises CacheError."""
+        """Return a new choice. Raises CacheError."""
         record, known, told, same = self._last(outcomes)
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
         before = Remembered(known) if record is None else self._before(record, known, told, same, outcomes)
@@ -197,8 +197,8 @@ class InChain:
         return Remembered(known, certain, races, rival, Estimate(record.times_ns, record.launch_ns))
 
     def _digest(self) -> str:
-        """What a choice belongs to: the operations of the model, its tasks, where and with what code they are measured,
-        and whether persistent kernels are an alternative."""
+        """Return what a choice belongs to: the operations of the model, its tasks, where and with what code they are
+        measured, and whether persistent kernels are an alternative."""
         operations = [(each.name, task_key(each.task).digest) for each in self._model.plan.operations]
         places = [(key, self._tuner.identity(task)) for key, task in self._tasks.items()]
         # Choices of earlier versions are others: launches one by one may have been chosen because a machine was busy.
@@ -220,11 +220,11 @@ class InChain:
         return hashlib.sha256(json.dumps([self._contexts, winners]).encode()).hexdigest()
 
     def _known(self, record: ChainRecord, outcomes: Outcomes) -> Candidate | None:
-        """The choice that is remembered as a candidate; None if it does not hold any more."""
+        """Return the choice that is remembered as a candidate; None if it does not hold any more."""
         return self._candidate("the last choice", record.winners, record.measured, outcomes)
 
     def _rival(self, record: ChainRecord, outcomes: Outcomes) -> Candidate | None:
-        """The tuned context that did not ship; None where there is none, or none that holds."""
+        """Return the tuned context that did not ship; None where there is none, or none that holds."""
         told = record.measured.get("rival")
         found = told.get("winners") if isinstance(told, Mapping) else None
         if not isinstance(told, Mapping) or not isinstance(found, Mapping):
@@ -238,8 +238,8 @@ class InChain:
     def _candidate(
         self, title: str, remembered: Mapping[str, WinnerRecord], measured: Mapping[str, Any], outcomes: Outcomes
     ) -> Candidate | None:
-        """A context that is remembered; None where its groups or configurations do not hold any more. A task whose
-        configuration the user has chosen runs that."""
+        """Return a context that is remembered; None where its groups or configurations do not hold any more. A task
+        whose configuration the user has chosen runs that."""
         wanted = measured.get("fused")
         groups = tuple(
             group for group in self._model.groups if isinstance(wanted, list) and list(group.names) in wanted
@@ -274,7 +274,7 @@ class InChain:
         return self._untuned({key: untuned(task, self._limits) for key, task in self._tasks.items()})
 
     def _untuned(self, outcomes: Outcomes) -> Candidate:
-        """The context that effort none makes."""
+        """Return the context that effort none makes."""
         defaults = {
             key: with_default(outcomes[key], default_of(task, self._limits)) for key, task in self._tasks.items()
         }
@@ -282,12 +282,12 @@ class InChain:
         return Candidate("untuned", self._model.plan_with(groups), groups, defaults, self._persistent)
 
     def _likely(self, outcomes: Outcomes) -> tuple[Group, ...]:
-        """What is fused without having been measured, less what does not work."""
+        """Return what is fused without having been measured, less what does not work."""
         likely = self._model.likely(self._limits)
         return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)
 
     def _recorded(self, choice: Choice, asked: str, runner: ContextRunner) -> ChainRecord:
-        """The choice with all configurations that its context runs, and the tuned one that did not ship."""
+        """Return the choice with all configurations that its context runs, and the tuned one that did not ship."""
         places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
         rival = choice.rival and {
             "fused": [list(group.names) for group in choice.rival.groups],
@@ -323,7 +323,7 @@ class InChain:
         return winners
 
     def _decided(self, chosen: Candidate, told: EndToEnd | None, measured: Mapping[str, Any], source: str) -> Decision:
-        """The choice, and what is said of it."""
+        """Return the choice, and what is said of it."""
         fewer = len(self._model.plan.operations) - len(chosen.plan.operations)
         keys = {task_key(task).digest for task in chosen.plan.tasks}
         others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain and key in keys]

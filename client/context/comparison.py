@@ -97,34 +97,34 @@ class Estimate:
 
 
 def gainful(model: Alternatives, times_ns: Mapping[str, float], launch_ns: float) -> tuple[Group, ...]:
-    """The groups that are faster fused by these times by task digest."""
+    """Return the groups that are faster fused by these times by task digest."""
     return model.gainful(lambda task: times_ns.get(task_key(task).digest), launch_ns)
 
 
 def with_winner(outcome: Outcome, winner: WinnerRecord) -> Outcome:
-    """The outcome of a task, but with another finalist than its winner."""
+    """Return the outcome of a task, but with another finalist than its winner."""
     if configuration_key(winner.configuration) == configuration_key(outcome.configuration):
         return outcome
     return replace(outcome, configuration=winner.configuration, tuned_ns=winner.median_ns, in_chain=True)
 
 
 def with_default(outcome: Outcome, default: Configuration) -> Outcome:
-    """The outcome of a task, but with its default configuration."""
+    """Return the outcome of a task, but with its default configuration."""
     if configuration_key(default) == configuration_key(outcome.configuration):
         return outcome
     return replace(outcome, configuration=default, tuned_ns=outcome.default_ns, in_chain=True)
 
 
 def with_winners(outcomes: Outcomes, winners: Mapping[str, WinnerRecord]) -> dict[str, Outcome]:
-    """The outcomes, some of them with other finalists."""
+    """Return the outcomes, some of them with other finalists."""
     return {**outcomes, **{key: with_winner(outcomes[key], one) for key, one in winners.items() if key in outcomes}}
 
 
 def estimated_alone(
     model: Alternatives, outcomes: Outcomes, persistent: bool, likely: Collection[Group] = ()
 ) -> Candidate:
-    """The context that the tasks' times alone speak for, where no context could be timed. likely: groups that are fused
-    where a time of them is not known."""
+    """Return the context that the tasks' times alone speak for, where no context could be timed. likely: groups that
+    are fused where a time of them is not known."""
     times_ns = {key: one.tuned_ns for key, one in outcomes.items() if one.tuned_ns is not None}
     groups = gainful(model, times_ns, INSIDE_NS if persistent else GUESSED_LAUNCH_NS)
     fused = {name for group in groups for name in group.names}
@@ -174,7 +174,7 @@ def compare(
     seconds: float,
     before: Remembered = NOTHING,
 ) -> Choice:
-    """Chooses the context that ships, by RULE of end_to_end.py.
+    """Choose the context that ships, by RULE of end_to_end.py.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; seconds: what the
     turns may take, once there are enough of them for an interval; before: what is known. Where no time is left for an
@@ -257,14 +257,14 @@ class _Contexts:
         return usable.digest
 
     def run(self, digests: Sequence[str]) -> list[float]:
-        """A round of whole inferences; what is not asked for is freed."""
+        """Return a round of whole inferences; what is not asked for is freed."""
         gone = [digest for digest in self._loaded if digest not in digests]
         self._runner.free(*(self._loaded.pop(digest) for digest in gone))
         return self._runner.round_ns([self._loaded[digest] for digest in digests])
 
     def _load(self, one: Candidate) -> Candidate | None:
-        """The candidate as it runs: launches one by one where nothing of it can be persistent, or what is does not
-        run."""
+        """Return the candidate as it runs: launches one by one where nothing of it can be persistent, or what is does
+        not run."""
         if one.digest in self._loaded:
             return one
         try:
@@ -294,7 +294,7 @@ def as_it_runs(runner: ContextRunner, one: Candidate) -> tuple[Candidate, Remote
 
 
 def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, finalists: Finalists) -> Estimate:
-    """Times of all tasks inside contexts without fusion and with everything fused in one way, and of finalists inside
+    """Time of all tasks inside contexts without fusion and with everything fused in one way, and of finalists inside
     the context that these speak for."""
     covers = _covers(model, outcomes)
     if not covers and not any(len(own) > 1 for own in finalists.values()):
@@ -328,8 +328,8 @@ def _loaded(runner: ContextRunner, wanted: Iterable[tuple[Plan, Outcomes]]) -> I
 
 
 def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, persistent: bool) -> list[Candidate]:
-    """The contexts that may ship, most promising first. Launches cost nearly nothing inside a persistent kernel, so
-    that fewer operations may be worth fusing there.
+    """Return the contexts that may ship, most promising first. Launches cost nearly nothing inside a persistent kernel,
+    so that fewer operations may be worth fusing there.
 
     Persistent kernels are no matter of comparison: a context that has them runs by launches when those are faster (the
     circuit breaker), and they look slower where the target was busy while contexts were compared."""
@@ -343,7 +343,7 @@ def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, per
 
 
 def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[Group, ...]]:
-    """Groups that can be fused together, until each task of a group that was tuned is in one of them. Groups that share
+    """Group that can be fused together, until each task of a group that was tuned is in one of them. Groups that share
     operations are in different ones; those that save most launches come first."""
     covers: list[tuple[Group, ...]] = []
     covered: set[str] = set()
@@ -363,8 +363,8 @@ def _launch_ns(
     inference_ns: Sequence[Sequence[float]],
     tasks: Sequence[Mapping[str, Sequence[float]]],
 ) -> float:
-    """What a launch costs beside the time of its kernel: by how much less an inference takes beside its kernels in the
-    second context, which has fewer launches, and at most what that is per launch in the first."""
+    """Return what a launch costs beside the time of its kernel: by how much less an inference takes beside its kernels
+    in the second context, which has fewer launches, and at most what that is per launch in the first."""
     beside = [
         statistics.median(whole) - sum(map(statistics.median, own.values()))
         for whole, own in zip(inference_ns, tasks, strict=True)
@@ -390,7 +390,7 @@ def _finalists(
     finalists: Finalists,
     times_ns: Mapping[str, float],
 ) -> dict[str, WinnerRecord]:
-    """The finalists of the plan's tasks that are faster than the winners inside it for certain."""
+    """Return the finalists of the plan's tasks that are faster than the winners inside it for certain."""
     shares = {task_key(task).digest: task.weight * times_ns.get(task_key(task).digest, 0.0) for task in plan.tasks}
     least = WORTH_ANOTHER * sum(shares.values())
     several = {key: finalists[key] for key, share in shares.items() if share >= least and len(finalists[key]) > 1}
@@ -411,9 +411,9 @@ def _finalists(
 
 
 def _told(comparison: Comparison, candidates: Iterable[Candidate], untuned: str) -> list[dict[str, Any]]:
-    """What was compared, as plain JSON values. untuned: the digest of the untuned context; fused: groups of operations;
-    gain: how many times as fast as the untuned context it is, null for that itself; left: whether no other context was
-    faster for certain."""
+    """Return what was compared, as plain JSON values. untuned: the digest of the untuned context; fused: groups of
+    operations; gain: how many times as fast as the untuned context it is, null for that itself; left: whether no other
+    context was faster for certain."""
     return [
         {
             "title": one.title,

@@ -133,8 +133,8 @@ class ContextRunner:
         *,
         form: ArgumentForm | None = None,
     ) -> RemoteExecutor:
-        """A context of a plan on the target, run twice; persistent: by persistent kernels; form: another one than the
-        runner's. Raises TuningError when its outputs are not those of the first one; OutOfTime."""
+        """Return a context of a plan on the target, run twice; persistent: by persistent kernels; form: another one
+        than the runner's. Raises TuningError when its outputs are not those of the first one; OutOfTime."""
         with self._in_time():
             begun_s = time.monotonic()
             steps = self._memory_search_steps if persistent else 0
@@ -162,7 +162,7 @@ class ContextRunner:
         context.close()
 
     def free(self, *contexts: RemoteExecutor) -> None:
-        """Frees contexts on the target, and their files."""
+        """Free contexts on the target, and their files."""
         for context in contexts:
             if context in self._open:
                 self.set_aside(context)
@@ -185,8 +185,8 @@ class ContextRunner:
         self._rounds = None
 
     def round_ns(self, contexts: Sequence[RemoteExecutor]) -> list[float]:
-        """A turn of each context in whole inferences, as an application would run them, opened anew. Raises OutOfTime
-        before the turn for which no time is left, and where one takes longer."""
+        """Return a turn of each context in whole inferences, as an application would run them, opened anew. Raises
+        OutOfTime before the turn for which no time is left, and where one takes longer."""
         rounds = self._rounds
         with self._in_time():
             if rounds is not None:
@@ -194,7 +194,7 @@ class ContextRunner:
             return self._round(contexts, self._fresh_turn_ns, rounds.words if rounds is not None else "")
 
     def inference_ns(self, contexts: Sequence[RemoteExecutor]) -> list[list[float]]:
-        """Each context's whole inferences while tasks are timed."""
+        """Return each context's whole inferences while tasks are timed."""
         return self._in_turns("timing contexts", contexts, self._turn_ns)
 
     def task_ns(self, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
@@ -256,7 +256,7 @@ class ContextRunner:
 
     @contextmanager
     def _in_time(self) -> Iterator[None]:
-        """Raises OutOfTime where the share of the budget is over, or ends meanwhile."""
+        """Raise OutOfTime where the share of the budget is over, or ends meanwhile."""
         try:
             if self._budget.is_over(self.share):
                 raise OutOfTime(USED_UP)
@@ -328,7 +328,7 @@ class _Rounds:
 
 
 def _inferences(log: memoryview, address: str) -> list[LoggedInference]:
-    """Those of a log from a target. Raises TargetError for one that cannot be."""
+    """Return those of a log from a target. Raises TargetError for one that cannot be."""
     try:
         return read_log_of(BytesIO(log), f"the log from target {address}").inferences
     except MalformedLog as error:
@@ -336,7 +336,7 @@ def _inferences(log: memoryview, address: str) -> list[LoggedInference]:
 
 
 def _quartile(samples: Sequence[float]) -> float:
-    """The lower quartile, of fewer than four samples the least."""
+    """Return the lower quartile, of fewer than four samples the least."""
     return sorted(samples)[len(samples) // 4] if len(samples) >= 4 else min(samples)
 
 

@@ -70,7 +70,7 @@ def compare_contexts(
     earlier: Sequence[Ratios] = (),
     last: str | None = None,
 ) -> Comparison:
-    """Compares contexts, given by their digests in the order of preference.
+    """Compare contexts, given by their digests in the order of preference.
 
     reference: the untuned context; more: whether there is time for another round, once there are enough for a
     certain answer; earlier: comparisons before, of which those with the same reference count as well; last: the tuned
@@ -124,8 +124,8 @@ def _sure(contexts: int) -> float:
 
 
 def _choice(alive: Sequence[str], gains: Mapping[str, Gain], last: str | None) -> tuple[str | None, Kept]:
-    """The tuned context that ships by the rule, None for the untuned one. alive: those to which none is preferred for
-    certain, in the order of preference."""
+    """Return the tuned context that ships by the rule, None for the untuned one. alive: those to which none is
+    preferred for certain, in the order of preference."""
     faster = [digest for digest in (*alive, *gains) if digest in gains and gains[digest].low > 1]
     if last in alive and last in gains:
         return last, "tuned" if last in faster else "last"
@@ -133,7 +133,7 @@ def _choice(alive: Sequence[str], gains: Mapping[str, Gain], last: str | None) -
 
 
 def ratios_from(value: Any) -> list[Ratios]:
-    """The comparisons in a plain JSON value, without what cannot be one."""
+    """Return the comparisons in a plain JSON value, without what cannot be one."""
     comparisons: list[Ratios] = []
     for ratios in value if isinstance(value, list) else []:
         if isinstance(ratios, Mapping):
@@ -150,20 +150,20 @@ class _Rounds:
         self._gains: dict[tuple[str, str], Gain] = {}
 
     def gain(self, one: str, other: str) -> Gain:
-        """How many times as fast the one is as the other, in the rounds in which both took part."""
+        """Return how many times as fast the one is as the other, in the rounds in which both took part."""
         if (one, other) not in self._gains:
             ratios = [ratio for each in self.comparisons for ratio in paired(each.get(other, ()), each.get(one, ()))]
             self._gains[one, other] = gain_of(ratios, self._sure)
         return self._gains[one, other]
 
     def alive(self, before: Sequence[str], reference: str) -> list[str]:
-        """Those that no other one beats for certain, the reference among the others in any case."""
+        """Return those that no other one beats for certain, the reference among the others in any case."""
         others = dict.fromkeys([*before, reference])
         return [one for one in before if not any(self.gain(one, other).high < 1 for other in others if other != one)]
 
     def settled(self, alive: Sequence[str], reference: str) -> bool:
-        """Whether more rounds would change nothing that matters: of each context that is left it is known whether it
-        is faster than the reference, and those that are differ by little."""
+        """Return whether more rounds would change nothing that matters: of each context that is left it is known
+        whether it is faster than the reference, and those that are differ by little."""
         gains = {one: self.gain(one, reference) for one in alive if one != reference}
         if not all(_known(gain) for gain in gains.values()):
             return False
@@ -177,7 +177,7 @@ def _known(gain: Gain) -> bool:
 
 
 def _recent(comparisons: Sequence[Ratios]) -> list[Ratios]:
-    """The newest comparisons, of ROUNDS_KEPT rounds together."""
+    """Return the newest comparisons, of ROUNDS_KEPT rounds together."""
     kept: list[Ratios] = []
     left = ROUNDS_KEPT
     for each in reversed(comparisons):
@@ -192,10 +192,10 @@ def _is_row(value: Any) -> bool:
 
 
 def _ratios(times: Mapping[str, Sequence[float]], reference: str) -> Ratios:
-    """The ratios of this comparison, with as many digits as are worth keeping."""
+    """Return the ratios of this comparison, with as many digits as are worth keeping."""
     return {digest: [float(f"{ratio:.6g}") for ratio in paired(own, times[reference])] for digest, own in times.items()}
 
 
 def _is_reference(ratios: Ratios, digest: str) -> bool:
-    """Whether the times of a comparison are by those of this context."""
+    """Return whether the times of a comparison are by those of this context."""
     return bool(ratios.get(digest)) and all(ratio == 1 for ratio in ratios[digest])

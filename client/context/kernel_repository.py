@@ -18,8 +18,8 @@ class KernelRepository:
     all compiling has taken."""
 
     def __init__(self, maker: Maker, caches: Sequence[PerformanceCache], settings: Mapping[str, str]) -> None:
-        """caches: where programs are looked for, in this order; they are kept in the first, if that can be written.
-        settings: those of the target that change code."""
+        """Take caches, where programs are looked for, in this order; they are kept in the first, if that can be
+        written. settings: those of the target that change code."""
         self._maker = maker
         self._caches = caches
         self._compiler = compiler_of(DeviceIdentity.from_dict(maker.device), settings)

@@ -153,8 +153,8 @@ def in_fewer_launches(
     accesses: Sequence[Access],
     fence: Fence,
 ) -> list[LaunchRecord | Persistent]:
-    """The launches in order, with a persistent kernel of so many groups in the place of each two and more that go
-    together. accesses: what each launch reads and writes; fence: the device's."""
+    """Return the launches in order, with a persistent kernel of so many groups in the place of each two and more that
+    go together. accesses: what each launch reads and writes; fence: the device's."""
     runs, resuming = _runs(launches, programs, accesses), Resuming(accesses)
     begins = list(accumulate((max(1, len(run)) for run in runs), initial=0))
     plain = [begin for begin, run in zip(begins, runs, strict=False) if len(run) < 2]
@@ -172,7 +172,8 @@ def in_fewer_launches(
 def _runs(
     launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord], accesses: Sequence[Access]
 ) -> list[list[_Part]]:
-    """The launches in order, those together that can be one kernel, and none for one that can be a part of none."""
+    """Return the launches in order, those together that can be one kernel, and none for one that can be a part of
+    none."""
     runs: list[list[_Part]] = []
     for launch, access in zip(launches, accesses, strict=True):
         part, run = _part(launch, programs[launch.program], access.needs), runs[-1] if runs else []
@@ -212,7 +213,7 @@ class _Part:
 
 
 def _part(launch: LaunchRecord, program: ProgramRecord, needs: Needs | None) -> _Part | None:
-    """None for a launch that can be a part of no persistent kernel."""
+    """Return none for a launch that can be a part of no persistent kernel."""
     read = _read(program.source, program.options, launch.entry, launch.local_size, needs)
     if isinstance(read, str):
         return None
@@ -229,7 +230,7 @@ def left_out(launch: Launch) -> list[str]:
 def _read(
     source: str, options: str, entry: str, local_size: Sequence[int], needs: Needs | None
 ) -> tuple[Text, tuple[str, ...]] | str:
-    """The text to copy and its kernels, or why it cannot be copied."""
+    """Return the text to copy and its kernels, or why it cannot be copied."""
     source = _COMMENT.sub(" ", source)
     if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
         return "another function than the kernel asks for a work-item's place"
@@ -250,7 +251,7 @@ def _cooperates(text: Text, needs: Needs | None) -> bool:
 
 
 def _functions(source: str) -> Iterator[tuple[str, str]]:
-    """What stands before the outermost braces, and in them. Macros are not looked into."""
+    """Yield what stands before the outermost braces, and in them. Macros are not looked into."""
     depth, head, body = 0, "", ""
     for piece in re.split(r"([{}])", _DIRECTIVE.sub("", source)):
         if depth == 0 and piece not in ("{", "}"):
@@ -298,7 +299,7 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int], fen
 
 
 def _macros(part: _Part, prefix: str) -> dict[str, str]:
-    """What makes functions of kernels, which are told the place of a work-item.
+    """Return what makes functions of kernels, which are told the place of a work-item.
 
     Where a group has several, the compiler makes vectors of them if it sees what the loop over them does. With one
     there is nothing to gain, but private arrays, which may be as large as a strip of a map, would all be on the stack.
@@ -363,7 +364,7 @@ def _kernel(
     groups: int,
     resumes: Sequence[int],
 ) -> Iterator[str]:
-    """The lines of the kernel itself, the parts with the prefixes of their copies."""
+    """Yield the lines of the kernel itself, the parts with the prefixes of their copies."""
     parameters = ", ".join(f"__global char *{kind}_{index}" for kind, index in buffers)
     yield "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))"
     yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters} GPUTUNE_MARKS)"
@@ -390,7 +391,7 @@ def _kernel(
 
 
 def _taken(number: int, groups: int, owner: str) -> str:
-    """Where it is counted how much of an owner's range of a part is taken; each has a line of the caches."""
+    """Return where it is counted how much of an owner's range of a part is taken; each has a line of the caches."""
     return f"counters + ({1 + number * groups} + {owner}) * {COUNTER_INTS}"
 
 

@@ -47,20 +47,20 @@ class Resuming:
         ]
 
     def place(self, begun: int, behind: Sequence[int]) -> int:
-        """The last launch from which all may run again, when those before `begun` have run to their end, it may have
-        begun, and those `behind` have run, whatever they found. The first launch always is one: nothing writes inputs
-        and weights."""
+        """Return the last launch from which all may run again, when those before `begun` have run to their end, it may
+        have begun, and those `behind` have run, whatever they found. The first launch always is one: nothing writes
+        inputs and weights."""
         return next(
             first for first in range(begun, -1, -1) if self._is_safe(first, [*range(first, begun + 1), *behind])
         )
 
     def _source(self, place: int, ref: BufferRef) -> int:
-        """The last launch before this one that writes all of a buffer; -1 where there is none."""
+        """Return the last launch before this one that writes all of a buffer; -1 where there is none."""
         writers = range(place - 1, -1, -1)
         return next((each for each in writers if any(_covers(one, ref) for one in self._accesses[each].writes)), -1)
 
     def _is_safe(self, first: int, ran: Sequence[int]) -> bool:
-        """Whether those from the first on read from before it nothing that one of those that ran has written."""
+        """Return whether those from the first on read from before it nothing that one of those that ran has written."""
         written = [ref for launch in ran for ref in self._accesses[launch].writes]
         kept = {ref for sources in self._sources[first:] for source, ref in sources if source < first}
         return first == 0 or not any(_overlap(one, other) for one in kept for other in written)

@@ -34,7 +34,7 @@ class Question:
 
 
 def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding]:
-    """All findings. This machine's drivers stop nothing where a target or a phone is asked for."""
+    """Return all findings. This machine's drivers stop nothing where a target or a phone is asked for."""
     address, origin = question.target, "--target"
     if address is None and not question.adb and environment.get(VARIABLE, "").strip():
         address, origin = environment[VARIABLE].strip(), VARIABLE
@@ -50,7 +50,7 @@ def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding
 
 
 def _default_port(question: Question) -> list[Finding]:
-    """A server of this machine: used when there is one, no finding when there is none."""
+    """Return a server of this machine: used when there is one, no finding when there is none."""
     address = f"127.0.0.1:{DEFAULT_PORT}"
     found = check_target(address, "the default", lambda: question.connect(address))
     if found[-1].status == "problem":

@@ -23,7 +23,7 @@ _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 
 def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[Finding]:
-    """Where drivers are looked for, what is there, what `reports` (of runtime.devices.discover) say of them,
+    """Return where drivers are looked for, what is there, what `reports` (of runtime.devices.discover) say of them,
     and which device is used when `wanted` is asked for. What is wrong with one driver is a note when the device
     to use works; where no driver is installed, that alone is a problem and not what follows from it."""
     files = check_files()
@@ -40,7 +40,7 @@ def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[F
 
 
 def _pyopencl() -> Finding:
-    """Imported in a child process: it loads the OpenCL loader, which may go wrong in any way."""
+    """Import it in a child process: it loads the OpenCL loader, which may go wrong in any way."""
     if reason := failure_of([sys.executable, "-c", _IMPORT], LOAD_SECONDS):
         advice = f"{INSTALL}; pyopencl's wheels bring the OpenCL loader, a build of its own needs libOpenCL.so.1"
         return Finding("drivers", "problem", f"pyopencl cannot be imported: {reason}", advice)
@@ -48,8 +48,8 @@ def _pyopencl() -> Finding:
 
 
 def loader_of_c() -> list[Finding]:
-    """The OpenCL loader that programs in C find on Linux; the loader in pyopencl's wheels works for Python only. Makers
-    of phones have names of their own for it."""
+    """Return the OpenCL loader that programs in C find on Linux; the loader in pyopencl's wheels works for Python only.
+    Makers of phones have names of their own for it."""
     if sys.platform != "linux" or hasattr(sys, "getandroidapilevel"):
         return []
     named = os.environ.get(LIBRARY_VARIABLE)
@@ -62,7 +62,7 @@ def loader_of_c() -> list[Finding]:
 
 
 def check_files() -> list[Finding]:
-    """Every folder of .icd files, every file in it, and whether the library that it names can be loaded."""
+    """Return every folder of .icd files, every file in it, and whether the library that it names can be loaded."""
     found = []
     libraries: dict[str, str] = {}
     for folder in vendor_folders():

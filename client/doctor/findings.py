@@ -29,7 +29,7 @@ class Finding:
 
 
 def softened(findings: Iterable[Finding]) -> list[Finding]:
-    """The same findings where their problems stop nothing, because something else is used."""
+    """Return the same findings where their problems stop nothing, because something else is used."""
     return [replace(f, status="note") if f.status == "problem" else f for f in findings]
 
 

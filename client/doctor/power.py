@@ -10,7 +10,7 @@ from gputune.runtime.power.steering import ControlState, find_steering
 
 
 def check_power(root: Path = Path("/")) -> list[Finding]:
-    """A line for each kind of control below a root, of all devices; a note where there is none or it refuses."""
+    """Return a line for each kind of control below a root, of all devices; a note where there is none or it refuses."""
     controls = find_steering(None, root).controls()
     if not controls:
         return [Finding("power", "note", "no control of clocks or power here: perf profiles change nothing")]

@@ -22,7 +22,7 @@ _MEANINGS = {
 
 
 def check_settings(environment: Mapping[str, str]) -> list[Finding]:
-    """What is set, and what it means. A token's value is never shown."""
+    """Return what is set, and what it means. A token's value is never shown."""
     found = []
     for name in sorted(environment):
         value = environment[name]

@@ -15,7 +15,7 @@ INSTALL = "install gputune again with pip, into the environment of this Python"
 
 
 def check_software() -> list[Finding]:
-    """This Python and the packages that gputune names as needed."""
+    """Return this Python and the packages that gputune names as needed."""
     found = [Finding("software", "ok", f"Python {platform.python_version()} at {sys.executable}")]
     try:
         named = metadata.requires("gputune") or []
@@ -33,7 +33,7 @@ def check_software() -> list[Finding]:
 
 
 def _launching() -> Finding:
-    """Which loop enqueues launches."""
+    """Return which loop enqueues launches."""
     library = loop()
     if isinstance(library, str):
         slow = f"launches are enqueued from Python, about 1 us each more than from C: {library}"

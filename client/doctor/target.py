@@ -17,7 +17,7 @@ CONNECT_SECONDS = 5.0
 
 
 def check_target(address: str, origin: str, connect: Callable[[], TargetClient]) -> list[Finding]:
-    """What happens on the way to the server at `address`, which `origin` names; `connect` goes all the way, with
+    """Return what happens on the way to the server at `address`, which `origin` names; `connect` goes all the way, with
     the token and certificates that a command would use. Stops at the first problem."""
     try:
         host, port = parse_address(address, origin)

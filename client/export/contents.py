@@ -27,8 +27,8 @@ class Contents:
 
 
 def read_contents(path: Path) -> Contents:
-    """What a context binary, package or ONNX file with EPContext nodes holds. Raises DeviceOrContextError for what the
-    C runtime does not run; ContextError subclasses, OSError."""
+    """Return what a context binary, package or ONNX file with EPContext nodes holds. Raises DeviceOrContextError for
+    what the C runtime does not run; ContextError subclasses, OSError."""
     files, graphs, devices = [path], [], []
     if is_ep_context(path):
         files += sorted({node.content for node in ep_contexts(path) if isinstance(node.content, Path)})
@@ -43,7 +43,7 @@ def read_contents(path: Path) -> Contents:
 
 
 def _opened(path: Path) -> Iterator[ContextFile]:
-    """Each context of a file."""
+    """Yield each context of a file."""
     if is_ep_context(path):
         yield from (node.open() for node in ep_contexts(path) if node.main)
     elif is_package(path):

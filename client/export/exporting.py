@@ -27,7 +27,7 @@ LICENSE = "LICENSE"
 
 
 def export(contents: Contents, folder: Path) -> None:
-    """Writes what `contents` says into a folder that is new or empty; it appears complete or not at all. Raises
+    """Write what `contents` says into a folder that is new or empty; it appears complete or not at all. Raises
     ConfigError, OutputError."""
     home = contents.path.parent.resolve()  # as the paths that nodes name are
     own_file, *others = contents.files
@@ -58,14 +58,14 @@ def export(contents: Contents, folder: Path) -> None:
 
 
 def _license() -> str:
-    """The text under which the sources are passed on. A folder that is installed for development has descriptions of
-    gputune without it, too."""
+    """Return the text under which the sources are passed on. A folder that is installed for development has
+    descriptions of gputune without it, too."""
     texts = (found.read_text(f"licenses/{LICENSE}") for found in distributions(name="gputune"))
     return next(filter(None, texts), "Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0\n")
 
 
 def _write_inputs(folder: Path, inputs: tuple[TensorRecord, ...]) -> None:
-    """A file for each input with numbers that do for a first run, and the input list that names them."""
+    """Write a file for each input with numbers that do for a first run, and the input list that names them."""
     (folder / INPUTS).mkdir()
     numbers = np.random.default_rng(0)
     words = []

@@ -82,7 +82,7 @@ _C_TYPES = {"float32": "float", "float16": "uint16_t", "bool": "uint8_t"}
 
 
 def page(contents: Contents) -> str:
-    """The README in markdown."""
+    """Return the README in markdown."""
     name, first = contents.path.name, contents.graphs[0]
     devices = sorted({markdown_text(f"{device.name} ({device.driver_version})") for device in contents.devices})
     program = _PROGRAM.format(
@@ -108,7 +108,7 @@ def _graph(graph: GraphRecord) -> str:
 
 
 def _values(kind: str, tensors: tuple[TensorRecord, ...]) -> str:
-    """The declarations of memory for tensors, and of the values that name it."""
+    """Return the declarations of memory for tensors, and of the values that name it."""
     if not tensors:
         return ""
     lines, values = [], []

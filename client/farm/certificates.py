@@ -59,7 +59,7 @@ class Certificates:
 
 
 def create(folder: Path) -> Certificates:
-    """Makes an authority, and a certificate for this machine. Raises FarmError where they are there already, or cannot
+    """Make an authority, and a certificate for this machine. Raises FarmError where they are there already, or cannot
     be written."""
     _check_extra()
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -74,7 +74,7 @@ def create(folder: Path) -> Certificates:
 
 
 def add_member(folder: Path, name: str) -> Certificates:
-    """Makes folder/members/NAME with a certificate for another machine, signed by the authority of `folder`. Raises
+    """Make folder/members/NAME with a certificate for another machine, signed by the authority of `folder`. Raises
     FarmError where there is no authority, or the member is there already."""
     _check_extra()
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -98,7 +98,7 @@ def add_member(folder: Path, name: str) -> Certificates:
 
 
 def _check_together(files: Certificates) -> None:
-    """Raises FarmError for what TLS would refuse, which says less about it: what is no certificate or no key, what does
+    """Raise FarmError for what TLS would refuse, which says less about it: what is no certificate or no key, what does
     not belong together, and what is not valid today."""
     _check_extra()
     from cryptography import x509
@@ -147,7 +147,7 @@ def _check_extra() -> None:
 
 
 def _member(name: str, authority: EllipticCurvePrivateKey) -> dict[str, bytes]:
-    """The two files of a member."""
+    """Return the two files of a member."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
@@ -187,7 +187,7 @@ def _plain(key: EllipticCurvePrivateKey) -> bytes:
 
 
 def _is_of(certificate: bytes, key: EllipticCurvePrivateKey) -> bool:
-    """Whether a certificate is that of a key."""
+    """Return whether a certificate is that of a key."""
     from cryptography import x509
 
     try:
@@ -197,7 +197,7 @@ def _is_of(certificate: bytes, key: EllipticCurvePrivateKey) -> bool:
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:
-    """Writes files that only their owner can read: all or none, since half of them would be in the way of the next
+    """Write files that only their owner can read: all or none, since half of them would be in the way of the next
     attempt. Raises FarmError."""
     made, new = list[Path](), not folder.exists()
     try:

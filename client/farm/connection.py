@@ -88,7 +88,7 @@ class FarmConnection:
     def ask(
         self, request: Any, on_progress: Callable[[Progress], None] | None = None, descriptor: int | None = None
     ) -> Any:
-        """The reply, which may be an Error. Interrupted, the request is cancelled and the session ended."""
+        """Return the reply, which may be an Error. Interrupted, the request is cancelled and the session ended."""
         if descriptor is not None:
             raise TargetError("not_on_this_connection", f"{self.address}: memory cannot be registered in a farm")
         if type(request) is Ping:
@@ -111,7 +111,7 @@ class FarmConnection:
 
     @contextmanager
     def _having_turn(self) -> Iterator[None]:
-        """Waits until the device has no other batch; no longer than the session may stay there."""
+        """Wait until the device has no other batch; no longer than the session may stay there."""
         while not self._turn.acquire(timeout=TURN_SECONDS):
             self._check_open()
         try:
@@ -130,7 +130,7 @@ class FarmConnection:
             answered(number, self.ask(request))
 
     def ping(self) -> None:
-        """Asks nothing: a lost device is told by the engine."""
+        """Ask nothing: a lost device is told by the engine."""
         self.ask(Ping())
 
     def pings(self, count: int) -> None:
@@ -138,7 +138,7 @@ class FarmConnection:
         self.ping()
 
     def refusal(self, reply: Any, more: str = "") -> TargetError:
-        """The error for a reply which is not the one that was asked for; `more` follows what an Error says."""
+        """Return the error for a reply which is not the one that was asked for; `more` follows what an Error says."""
         if isinstance(reply, Error):
             return TargetError(reply.name, f"{self.address}: {reply.message}{more}", reply.details)
         return TargetError("unexpected_message", f"{self.address} sent {type(reply).__name__}")
@@ -148,7 +148,7 @@ class FarmConnection:
         self._tell("cancel")
 
     def close(self) -> None:
-        """Ends the session at the host. May be called twice."""
+        """End the session at the host. May be called twice."""
         if self.is_open:
             self.is_open = False
             self._tell("close")
@@ -175,7 +175,7 @@ class FarmConnection:
         return self._understood(answer, number, REPLIES.get(type(request), Welcome))
 
     def _understood(self, answer: bytes, number: int, expected: type) -> Any:
-        """The message of a frame that answers a request. Raises TargetError for any other."""
+        """Return the message of a frame that answers a request. Raises TargetError for any other."""
         try:
             told, reply = from_bytes(answer, ANSWERS, self.limits)
         except ProtocolError as error:
@@ -185,7 +185,7 @@ class FarmConnection:
         return reply
 
     def _hearing(self, on_progress: Callable[[Progress], None], number: int) -> Callable[[bytes], None]:
-        """What takes the frames before an answer; nothing that another process sends ends this one."""
+        """Return what takes the frames before an answer; nothing that another process sends ends this one."""
 
         def hear(frame: bytes) -> None:
             try:
@@ -200,5 +200,5 @@ class FarmConnection:
 
 
 def _under_way(request: Any) -> str:
-    """Which part of the work was lost with a request."""
+    """Return which part of the work was lost with a request."""
     return f" with a batch of {len(request.variants)} variants" if isinstance(request, ProfileKernel) else ""

@@ -126,7 +126,7 @@ class Place:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
+    """Return whether an address can be reached from this machine alone."""
     if host == "localhost":
         return True
     try:
@@ -157,7 +157,7 @@ def _dask_config(values: Mapping[str, Any]) -> AbstractContextManager[Any]:
 
 
 async def _check_versions(place: Place) -> None:
-    """Raises FarmError where the scheduler is of other versions, or nothing of ours answers there."""
+    """Raise FarmError where the scheduler is of other versions, or nothing of ours answers there."""
     dask = _dask()
     arguments = place.security.get_connection_args("client")
     try:
@@ -198,7 +198,7 @@ def _reason(error: BaseException, place: Place) -> str:
 
 
 def serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_port: int = 0) -> None:
-    """Runs a scheduler until it is told to stop. `ready` hears its address, and where Dask's own dashboard is or why
+    """Run a scheduler until it is told to stop. `ready` hears its address, and where Dask's own dashboard is or why
     there is none. dashboard_port: of this machine alone, whatever the place; 0 for no dashboard. Raises FarmError."""
     asyncio.run(_serve_scheduler(place, ready, dashboard_port))
 
@@ -243,7 +243,7 @@ def _origins(port: int) -> dict[str, Any]:
 
 
 def _dashboard(shown: bool, wanted: int, port: int) -> str:
-    """Where the dashboard is, or why there is none."""
+    """Return where the dashboard is, or why there is none."""
     if wanted == 0:
         return "off"
     if not shown:
@@ -266,8 +266,8 @@ def _stop_event() -> asyncio.Event:
 
 
 def _answering(host: DeviceHost) -> Callable[..., Any]:
-    """The operation CALL of a worker: what comes before the answer is told at once. A client that hangs up does not
-    end what it has asked."""
+    """Return the operation CALL of a worker: what comes before the answer is told at once. A client that hangs up does
+    not end what it has asked."""
     threads = ThreadPoolExecutor(THREADS, "call")
     name = host.announced.name
 
@@ -348,7 +348,7 @@ class DaskEngine(Closing):
     """The devices of the workers that a scheduler knows. A scheduler that is lost is waited for."""
 
     def __init__(self, place: Place) -> None:
-        """Raises FarmError where no scheduler of the same versions is there."""
+        """Raise FarmError where no scheduler of the same versions is there."""
         asyncio.run(_check_versions(place))
         self._place = place
         self._lock = threading.Lock()
@@ -390,7 +390,7 @@ class DaskEngine(Closing):
             raise DeviceGone(f"device {device} was lost: {type(error).__name__}") from None
 
     def stop_scheduler(self) -> None:
-        """Ends the scheduler."""
+        """End the scheduler."""
         with suppress(Exception):  # it may be gone before it has answered
             self._client.sync(self._client.scheduler.gputune_stop)
 
@@ -422,7 +422,7 @@ class DaskEngine(Closing):
                 self._now_there({}, {})
 
     def _refresh(self) -> None:
-        """Asks the scheduler which workers there are."""
+        """Ask the scheduler which workers there are."""
         client = self._client
         said = client.sync(client.scheduler.identity, callback_timeout=CONNECT_SECONDS)
         devices, addresses = {}, {}
@@ -439,8 +439,8 @@ class DaskEngine(Closing):
         self._now_there(devices, addresses)
 
     def _silent(self, address: str, last_seen: object, workers: int) -> bool:
-        """Whether no heartbeat of a worker was heard of for too long. Clocks of machines differ: what counts is when
-        this one saw another time."""
+        """Return whether no heartbeat of a worker was heard of for too long. Clocks of machines differ: what counts is
+        when this one saw another time."""
         before, since = self._heard.get(address, (None, 0.0))
         if last_seen != before:
             self._heard[address] = last_seen, time.monotonic()
@@ -457,7 +457,7 @@ class DaskEngine(Closing):
 
 
 def _begun(client: Any, asked: Coroutine[Any, Any, bytes]) -> Future[bytes]:
-    """Starts a call in the thread of a client. Raises DeviceGone where that has ended."""
+    """Start a call in the thread of a client. Raises DeviceGone where that has ended."""
     try:
         return asyncio.run_coroutine_threadsafe(asked, client.loop.asyncio_loop)
     except RuntimeError:

@@ -51,7 +51,7 @@ class Call:
     frame: bytes = b""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no client of ours sends."""
+        """Raise ValueError for what no client of ours sends."""
         named = all(not name or (isinstance(name, str) and NAME.fullmatch(name)) for name in (self.job, self.session))
         if self.order not in ORDERS or not named or not isinstance(self.frame, bytes):
             raise ValueError("the call is not from a client of a farm")
@@ -66,14 +66,14 @@ class Versions:
     python: str = field(default_factory=lambda: ".".join(platform.python_version_tuple()[:2]))
 
     def difference(self, other: Mapping[str, object]) -> str:
-        """What is not the same there, empty where all is."""
+        """Return what is not the same there, empty where all is."""
         mine = self.to_dict()
         return "; ".join(
             f"{name} {other.get(name)!r}, not {mine[name]!r}" for name in mine if other.get(name) != mine[name]
         )
 
     def to_dict(self) -> dict[str, object]:
-        """The three as plain values."""
+        """Return the three as plain values."""
         return {"gputune": self.gputune, "protocol": self.protocol, "python": self.python}
 
 
@@ -94,7 +94,7 @@ class Announced:
 
     @classmethod
     def read(cls, plain: object, report: object = None) -> Announced:
-        """What another process has sent. Raises FarmError for what makes no sense."""
+        """Return what another process has sent. Raises FarmError for what makes no sense."""
         try:
             assert isinstance(plain, Mapping)
             texts = [plain[name] for name in ("name", "tier")]
@@ -127,18 +127,19 @@ class Engine(Protocol):
     """Any thread may call it."""
 
     def devices(self) -> Mapping[str, Announced]:
-        """The devices that are there now, by name. Raises FarmError where that cannot be known at all any more."""
+        """Return the devices that are there now, by name. Raises FarmError where that cannot be known at all any
+        more."""
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """`changed` hears, in any thread, that devices may have come or gone."""
+        """Take `changed`, which hears, in any thread, that devices may have come or gone."""
 
     def call(self, device: str, call: Call, heard: Callable[[bytes], None] | None = None) -> bytes:
-        """The frame with which the device's host answers. `heard` gets frames that it sends before that, in the thread
-        that calls, also when the device is lost after that. Raises DeviceGone when that happens, DeviceAbsent when it
-        is not there and nothing was sent."""
+        """Return the frame with which the device's host answers. `heard` gets frames that it sends before that, in the
+        thread that calls, also when the device is lost after that. Raises DeviceGone when that happens, DeviceAbsent
+        when it is not there and nothing was sent."""
 
     def close(self) -> None:
-        """Ends what this side holds of the farm. May be called twice."""
+        """End what this side holds of the farm. May be called twice."""
 
 
 class Mailbox:
@@ -149,20 +150,20 @@ class Mailbox:
         self._frames: SimpleQueue[bytes | None] = SimpleQueue()
 
     def put(self, frame: bytes) -> None:
-        """A frame before the answer."""
+        """Take a frame before the answer."""
         self._frames.put(frame)
 
     def end(self) -> None:
-        """The answer is there."""
+        """Note that the answer is there."""
         self._frames.put(None)
 
     def lose(self) -> None:
-        """The device is lost."""
+        """Note that the device is lost."""
         self.lost = True
         self._frames.put(None)
 
     def read(self, heard: Callable[[bytes], None] | None, seconds: float = WAIT_SECONDS) -> bool:
-        """Passes a frame on if one comes; whether the wait is over."""
+        """Pass a frame on if one comes; whether the wait is over."""
         try:
             frame = self._frames.get(timeout=seconds)
         except Empty:
@@ -173,7 +174,7 @@ class Mailbox:
 
 
 def checked_name(text: str, what: str) -> str:
-    """The text, if it can be a name. Raises FarmError."""
+    """Return the text, if it can be a name. Raises FarmError."""
     if not NAME.fullmatch(text):
         raise FarmError(f"{what} {text!r} is not a name: use letters, digits and . _ : -, at most 80")
     return text

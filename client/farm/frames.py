@@ -18,12 +18,13 @@ OPEN_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
 
 
 def to_bytes(message: Any, number: int, limits: Limits = framing.UNLIMITED) -> bytes:
-    """The frame of a message. Raises LocalProtocolError for what the limits do not allow or what does not travel."""
+    """Return the frame of a message. Raises LocalProtocolError for what the limits do not allow or what does not
+    travel."""
     return b"".join(framing.encode(codec.pack(message, number), limits))
 
 
 def from_bytes(data: object, kinds: Mapping[str, type], limits: Limits = framing.UNLIMITED) -> tuple[int, Any]:
-    """(number, message) of bytes that hold exactly one frame of these kinds. Raises RemoteProtocolError."""
+    """Return (number, message) of bytes that hold exactly one frame of these kinds. Raises RemoteProtocolError."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise RemoteProtocolError("bad_frame", f"{type(data).__name__} where the bytes of a frame are expected")
     reader = FrameReader(limits)
@@ -34,6 +35,6 @@ def from_bytes(data: object, kinds: Mapping[str, type], limits: Limits = framing
 
 
 def error_frame(error: ProtocolError | None, number: int = 0, name: str = "", message: str = "") -> bytes:
-    """The frame of an Error: of a protocol's error, else of a name and a message."""
+    """Return the frame of an Error: of a protocol's error, else of a name and a message."""
     told = Error(name, message) if error is None else Error(error.name, error.message, error.details)
     return to_bytes(told, number)

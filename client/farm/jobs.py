@@ -73,7 +73,7 @@ class Journal:
         self._path = path
 
     def begin(self, asked: Mapping[str, object], owner: str) -> str:
-        """The name of a new job, which runs."""
+        """Return the name of a new job, which runs."""
         name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
         now = time.time()
         with self._open() as journal:
@@ -100,11 +100,11 @@ class Journal:
         return job
 
     def beat(self, name: str) -> None:
-        """The job is heard of."""
+        """Note that the job is heard of."""
         self._change("UPDATE jobs SET heard = ? WHERE name = ?", time.time(), name)
 
     def set_state(self, name: str, state: State) -> None:
-        """The job has come to this state."""
+        """Note that the job has come to this state."""
         self._change("UPDATE jobs SET state = ?, heard = ? WHERE name = ?", state, time.time(), name)
 
     def tell(self, name: str, part: Part) -> None:
@@ -113,14 +113,14 @@ class Journal:
         self._change("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", name, *values)
 
     def job(self, name: str) -> Job:
-        """Raises FarmError for one that is not there."""
+        """Raise FarmError for one that is not there."""
         found = [job for job in self.jobs() if job.name == name]
         if not found:
             raise FarmError(f"there is no job {name} in {self._path}; `gputune farm jobs` lists them")
         return found[0]
 
     def jobs(self) -> list[Job]:
-        """All jobs, the newest first."""
+        """Return all jobs, the newest first."""
         if not self._path.exists():
             return []
         with self._open() as journal:

@@ -20,10 +20,10 @@ class Host(Protocol):
     def announced(self) -> Announced: ...
 
     def answer(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
-        """The frame that answers a call; `tell` takes those before it."""
+        """Return the frame that answers a call; `tell` takes those before it."""
 
     def close(self) -> None:
-        """Gives the device back."""
+        """Give the device back."""
 
 
 class LocalEngine(Closing):
@@ -39,13 +39,13 @@ class LocalEngine(Closing):
             self.add(host)
 
     def add(self, host: Host) -> None:
-        """A device joins."""
+        """Note that a device joins."""
         with self._lock:
             self._hosts[host.announced.name] = host
         self._tell()
 
     def remove(self, name: str) -> Host | None:
-        """A device is lost: whatever it was asked will not be answered. Its host, which is left as it is."""
+        """Note that a device is lost: whatever it was asked will not be answered. Its host, which is left as it is."""
         with self._lock:
             host = self._hosts.pop(name, None)
             boxes = self._waiting.pop(name, set())

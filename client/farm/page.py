@@ -43,7 +43,7 @@ _LONGEST_STATE = 300
 
 
 def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: str, every_seconds: float) -> str:
-    """The page as HTML. scheduler: where the farm is; every_seconds: how often it is written, 0 for once."""
+    """Return the page as HTML. scheduler: where the farm is; every_seconds: how often it is written, 0 for once."""
     numbers = [_number(one.report.get("trials_per_minute")) for one in devices.values()]
     working = sum(bool(one.report.get("running")) for one in devices.values())
     queued = sum(part.state == "queued" for job in jobs if job.state == "running" for part in job.parts)
@@ -68,7 +68,7 @@ def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: 
 
 
 def state_text(state: object) -> str:
-    """The state of a device in one line. state: as a worker reports it, which may be anything."""
+    """Return the state of a device in one line. state: as a worker reports it, which may be anything."""
     if not isinstance(state, Mapping):
         return ""
     told = [f"{_words(name)} {_value(value)}" for name, value in sorted(state.items(), key=str) if _is_shown(str(name))]
@@ -116,7 +116,7 @@ def _number(value: object) -> float:
 
 
 def _votes(votes: object) -> Iterator[str]:
-    """What is asked of the controls of each device, and what they are at."""
+    """Yield what is asked of the controls of each device, and what they are at."""
     for device, vote in votes.items() if isinstance(votes, Mapping) else ():
         parts = vote if isinstance(vote, Mapping) else {}
         yield f"votes on {device}: {_value(parts.get('requested'))}, now {_value(parts.get('effective'))}"

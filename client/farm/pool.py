@@ -63,15 +63,16 @@ class Pool(Closing):
         threading.Thread(target=self._keep, name=f"job {job}", daemon=True).start()
 
     def tiers(self) -> list[str]:
-        """The tiers of the devices that are there and asked for."""
+        """Return the tiers of the devices that are there and asked for."""
         return sorted({one.tier for one in self.engine.devices().values() if self._wanted(one)})
 
     def group(self, tier: str) -> Group:
-        """The devices of a tier."""
+        """Return the devices of a tier."""
         return self._groups.setdefault(tier, Group(self, tier))
 
     def usable(self, tier: str) -> dict[str, Announced]:
-        """The devices of a tier that may be used, by name; those that are unlike most of the others are set apart."""
+        """Return the devices of a tier that may be used, by name; those that are unlike most of the others are set
+        apart."""
         found = {
             name: one
             for name, one in sorted(self.engine.devices().items())
@@ -97,7 +98,7 @@ class Pool(Closing):
         return self._stop.is_set()
 
     def close(self) -> None:
-        """Ends the sessions of all groups; the devices are free then."""
+        """End the sessions of all groups; the devices are free then."""
         self._stop.set()
         for group in list(self._groups.values()):
             group.close()
@@ -141,7 +142,7 @@ class Pool(Closing):
             self._renewing.discard(name)
 
     def _compare(self) -> None:
-        """Sets devices apart whose speed is not that of their twins; one that has joined again may be mended."""
+        """Set devices apart whose speed is not that of their twins; one that has joined again may be mended."""
         there = self.engine.devices()
         self.excluded = {name: why for name, why in self.excluded.items() if name in there}
         for group in list(self._groups.values()):
@@ -151,7 +152,7 @@ class Pool(Closing):
                     self._judge(group.tier, name, self._twins(group.tier).hear(name, HEALTH_CHECK, "", speed, devices))
 
     def measured(self, tier: str, name: str, request: ProfileKernel, reply: Profiled) -> None:
-        """A batch was measured on a device, beside its default."""
+        """Note that a batch was measured on a device, beside its default."""
         if found := default_of(request, reply, next(self._numbers)):
             what, speed = found
             self._judge(tier, name, self._twins(tier).hear(name, DEFAULT, what, speed, self.usable(tier)))
@@ -165,7 +166,7 @@ class Pool(Closing):
             self.group(tier).leave(name, "it is set apart")
 
     def exclude(self, name: str, why: str) -> None:
-        """Sets a device apart."""
+        """Set a device apart."""
         self.excluded[name] = why
         log.warning(f"device {name} is set apart: {why}")
 
@@ -179,12 +180,12 @@ class _Slot:
     losses: Counter[type] = field(default_factory=Counter)
 
     def lost(self, request: Any) -> bool:
-        """Another device was lost; whether too many were."""
+        """Note that another device was lost; whether too many were."""
         self.losses[type(request)] = losses = (self.losses[type(request)] + 1) % LOSSES
         return losses == 0
 
     def answered(self, request: Any) -> None:
-        """A request was answered: those devices were not lost by its doing."""
+        """Note that a request was answered: those devices were not lost by its doing."""
         self.losses[type(request)] = 0
 
     @property
@@ -231,7 +232,7 @@ class Group(Closing):
         return self._arrived
 
     def _arrived(self) -> TargetClient | None:
-        """A session on a device that has room for one, None where there is no such device."""
+        """Return a session on a device that has room for one, None where there is no such device."""
         if not self._roomy():
             return None
         try:
@@ -240,7 +241,7 @@ class Group(Closing):
             return None  # it was taken or lost meanwhile
 
     def leave(self, name: str, why: str) -> None:
-        """The sessions of a device go elsewhere with their next request."""
+        """Note that the sessions of a device go elsewhere with their next request."""
         with self._lock:
             for slot in self._slots:
                 if slot.device == name and slot.connection is not None:
@@ -257,7 +258,7 @@ class Group(Closing):
                 slot.connection.moving = "another device has less to do"
 
     def end(self) -> None:
-        """Ends the sessions of a generation; the devices are free for another."""
+        """End the sessions of a generation; the devices are free for another."""
         with self._lock:
             clients, self._clients = self._clients, []
             self._slots.clear()
@@ -282,8 +283,8 @@ class Group(Closing):
         return client
 
     def _dial(self, slot: _Slot, seconds: float) -> FarmConnection:
-        """A connection for a session, on the device with the fewest of them. Raises TargetError when there is none for
-        so long."""
+        """Return a connection for a session, on the device with the fewest of them. Raises TargetError when there is
+        none for so long."""
         deadline = time.monotonic() + seconds
         while True:
             for name in self._by_load():
@@ -336,7 +337,7 @@ class Group(Closing):
         return [name for name in self._by_load() if load[name] < room.get(name, 0)]
 
     def _load(self) -> Mapping[str, int]:
-        """How many sessions each device has that is there; one that was lost is not noticed by sessions that ask
+        """Return how many sessions each device has that is there; one that was lost is not noticed by sessions that ask
         nothing."""
         there = self._pool.engine.devices()
         with self._lock:
@@ -344,12 +345,12 @@ class Group(Closing):
 
 
 def _most_alike(devices: Sequence[Announced]) -> Announced | None:
-    """The first of those that most others are like; None of none."""
+    """Return the first of those that most others are like; None of none."""
     return max(
         devices, key=lambda one: sum(not unlike(one.described, other.described) for other in devices), default=None
     )
 
 
 def _room(one: Announced) -> int:
-    """How many sessions of a job a device has."""
+    """Return how many sessions of a job a device has."""
     return 1 if one.device["device_type"] == "cpu" and not one.simulated else SESSIONS

@@ -23,7 +23,7 @@ class Twins:
         self._lock = threading.Lock()
 
     def hear(self, device: str, kind: str, what: str, speed: Speed, others: Collection[str]) -> str:
-        """Takes in a measurement, unless it is known by its number; why the device is to be set apart now, empty where
+        """Take in a measurement, unless it is known by its number; why the device is to be set apart now, empty where
         it is not. kind: HEALTH_CHECK or DEFAULT, each of which is counted by itself; what: the same where devices have
         measured the same; others: the devices that are its twins now. Where none of them has measured that, nothing
         follows."""
@@ -46,7 +46,8 @@ class Twins:
 
 
 def default_of(request: ProfileKernel, reply: Profiled, number: int) -> tuple[str, Speed] | None:
-    """What a batch has measured its default by, and that; None where too little of it was. number: of the batch."""
+    """Return what a batch has measured its default by, and that; None where too little of it was. number: of the
+    batch."""
     baseline, trial = request.baseline, reply.baseline
     if baseline is None or trial is None or trial.status != OK or len(trial.samples_ns) < FEWEST_SAMPLES:
         return None

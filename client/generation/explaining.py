@@ -17,7 +17,7 @@ MOST_REASONS = 3
 
 
 def summary_line(verdicts: Iterable[Verdict]) -> str:
-    """How many tasks are known and why the others are not, in one line."""
+    """Return how many tasks are known and why the others are not, in one line."""
     found = list(verdicts)
     kinds = counts(found)
     parts = [f"{kinds['hit']} of {len(found)} tasks are known"]
@@ -33,7 +33,7 @@ def summary_line(verdicts: Iterable[Verdict]) -> str:
 
 
 def reasons(verdicts: Iterable[Verdict]) -> str:
-    """What has changed since stale records were made, the most frequent changes first."""
+    """Return what has changed since stale records were made, the most frequent changes first."""
     found = [verdict for verdict in verdicts if verdict.kind == "stale"]
     changes = Counter(reason for verdict in found for reason in [*map(str, verdict.changes), verdict.reason] if reason)
     said = [f"{change}: {count} tasks" for change, count in changes.most_common(MOST_REASONS)]
@@ -42,7 +42,7 @@ def reasons(verdicts: Iterable[Verdict]) -> str:
 
 
 def lines_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[str]]) -> list[str]:
-    """A line for each task, and the summary."""
+    """Return a line for each task, and the summary."""
     lines = []
     for task, verdict in verdicts.items():
         name = f"{task.op} {task_key(task).digest[:10]} ({', '.join(nodes.get(task, ())[:2])})"
@@ -51,7 +51,7 @@ def lines_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[str
 
 
 def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[str]]) -> dict[str, Any]:
-    """The same for tools."""
+    """Return the same for tools."""
     tasks = [
         {
             "task": task_key(task).digest,
@@ -77,7 +77,7 @@ def choices_of(found: Mapping[str, EndToEnd]) -> list[str]:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """One line for people about what became of a task."""
+    """Return one line for people about what became of a task."""
     name = f"{outcome.op} {outcome.key[:10]}"
     if outcome.tuned_ns is None:
         return f"{name}: default configuration, not measured"

@@ -78,7 +78,7 @@ class Generation:
         progress: Progress,
         arrived: Callable[[], TargetClient | None] | None = None,
     ) -> None:
-        """Raises ConfigError for what the device cannot do."""
+        """Raise ConfigError for what the device cannot do."""
         self._request, self.ep_context = request, request.ep_context
         self._graphs = graphs
         self._packages = packages
@@ -128,7 +128,7 @@ class Generation:
         return device_limits(self.device, self._form, self._features)
 
     def run(self) -> None:
-        """The whole generation. With tuning effort none no cache is read or written."""
+        """Run the whole generation. With tuning effort none no cache is read or written."""
         mode = self._mode
         with ExitStack() as stack:
             if self._request.effort.name == "none":
@@ -265,14 +265,14 @@ class Generation:
     def _runner(
         self, graph: str | None = None, progress: Progress | None = None, budget: Budget | None = None
     ) -> ContextRunner:
-        """One that builds contexts of a graph as they ship. budget: None for no limit."""
+        """Return one that builds contexts of a graph as they ship. budget: None for no limit."""
         steps, shared = self._request.config.memory_search_steps, graph is None or self._settings[graph].shared_memory
         shown = progress or self._progress
         given = self._client, self._maker, self._write_to, shown, budget, self.quiet, self._form
         return ContextRunner(*given, memory_search_steps=steps, shared_memory=shared)
 
     def _insure(self, tuner: Tuner, cache: PerformanceCache) -> None:
-        """Makes the untuned contexts before anything is measured, where a budget limits that; does so once."""
+        """Make the untuned contexts before anything is measured, where a budget limits that; does so once."""
         if not (self._budget.limited and self._compares) or self._lasts is not None or self._repository is None:
             return
         config, shown = self._request.config, Foretelling(self._progress, self._budget)
@@ -283,7 +283,7 @@ class Generation:
             self._lasts = insure(self._budget, graphs, self._repository, anew=anew, verifies=verifies)
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
-        """What an inference is expected to take by the times of its tasks, before any context was timed."""
+        """Return what an inference is expected to take by the times of its tasks, before any context was timed."""
         launch_ns = {True: INSIDE_NS, False: GUESSED_LAUNCH_NS}
         return self._graphs.inference_ns(time_ns, lambda graph: launch_ns[self._persistent(graph)])
 
@@ -293,7 +293,7 @@ class Generation:
         return possible and self._settings[graph].persistent_kernels
 
     def _begin(self, tuner: Tuner, cache: PerformanceCache) -> None:
-        """What comes before the verdicts: checks, the mark of this generation, what the system's cache knows."""
+        """Do what comes before the verdicts: checks, the mark of this generation, what the system's cache knows."""
         tuner.check(self._tasks)
         if self._mode != "frozen":
             begun = cache.begin_generation(self._fingerprint, self._request.config.invalidate_performance_cache)
@@ -307,7 +307,7 @@ class Generation:
             self._borrow(tuner)
 
     def _borrow(self, tuner: Tuner) -> None:
-        """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
+        """Take in what the system's cache knows and the user's does not. Raises CacheError."""
         if (folder := self._request.config.system_performance_cache_dir) is None:
             return
         path = folder / self.tier.file_name
@@ -319,7 +319,7 @@ class Generation:
         log.info(f"system performance cache {path}: {taken} tasks taken from it")
 
     def _worthwhile(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
-        """The decisions, without parts of models that onnxruntime is faster at, where that can be measured."""
+        """Return the decisions, without parts of models that onnxruntime is faster at, where that can be measured."""
         if (written := self.ep_context) is None or not written.cuts or not self._computes:
             return decisions
         runner, measures = partial(self._runner, budget=self._budget), self._compares and self._mode != "frozen"
@@ -329,7 +329,7 @@ class Generation:
         return kept
 
     def _within_limit(self, decisions: Sequence[Decision], measured: Measured) -> Sequence[Decision]:
-        """The decisions, changed as far as a limit of memory needs it, where there is one."""
+        """Return the decisions, changed as far as a limit of memory needs it, where there is one."""
         config = self._request.config
         if not config.memory_limit_hint:
             return decisions
@@ -340,7 +340,7 @@ class Generation:
         return self.fitted.decisions
 
     def _make(self, decisions: Sequence[Decision], cache: PerformanceCache | None = None) -> None:
-        """Finalizes, writes and verifies what was decided."""
+        """Finalize, write and verify what was decided."""
         self.outcomes = outcomes_of(decisions)
         self.decisions = decisions
         with self._clock.phase("finalize"):
@@ -377,8 +377,8 @@ class Generation:
                 log.info(f"graph {one.plan.name}: " * (len(decisions) > 1) + one.end_to_end.line)
 
     def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
-        """The graphs with their programs. Without a kernel repository, launches share programs, unless they are to be
-        plain."""
+        """Return the graphs with their programs. Without a kernel repository, launches share programs, unless they are
+        to be plain."""
         repository, config = self._repository, self._request.config
         steps, compact = config.memory_search_steps, config.compact
         if repository is None:
@@ -390,7 +390,7 @@ class Generation:
         return built
 
     def _verify(self, decisions: Sequence[Decision]) -> None:
-        """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
+        """Compare each graph with onnxruntime, where that is asked for. Raises VerificationError."""
         if self._ground_truth is None:
             return
         self.verified = {}
@@ -492,7 +492,7 @@ class Generation:
                     log.info(f"wrote {written} ({size} bytes)")
 
     def _peaks(self, cache: PerformanceCache | None) -> RooflinePeaks | None:
-        """The best rates measured on the device, for a schematic."""
+        """Return the best rates measured on the device, for a schematic."""
         if self._request.profiling is None or not self._computes:
             return None
         with self._clock.phase("peaks"):

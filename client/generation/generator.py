@@ -53,7 +53,7 @@ def generate(
     files: Files | None = None,
     begun: float | None = None,
 ) -> dict[str, Any]:
-    """Generates a context binary and returns the summary. Raises GputuneError, CacheError; GainTooSmall after all is
+    """Generate a context binary and return the summary. Raises GputuneError, CacheError; GainTooSmall after all is
     written.
 
     source: where sessions come from, which stays the caller's; by default the targets that the request names. files:
@@ -97,7 +97,7 @@ class Explained:
 
 
 def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Explained:
-    """What the generation of this request would do with each task, and why; nothing is measured and nothing is
+    """Return what the generation of this request would do with each task, and why; nothing is measured and nothing is
     written. Raises GputuneError, CacheError."""
     check_bound(request)
     with _prepared(request, environment, SILENT, Clock()) as generation:
@@ -108,8 +108,8 @@ def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Expla
 def show_kernels(
     request: GenerationRequest, environment: Mapping[str, str], configuration: Chosen
 ) -> list[ShownKernel]:
-    """The kernels of the tasks of a model that the request asks to be tuned, in a configuration; nothing is measured
-    and nothing is written. Raises GputuneError, CacheError."""
+    """Return the kernels of the tasks of a model that the request asks to be tuned, in a configuration; nothing is
+    measured and nothing is written. Raises GputuneError, CacheError."""
     check_bound(request)
     with _prepared(request, environment, SILENT, Clock()) as generation, generation.known() as (verdicts, tuner):
         device, limits = generation.device, generation.limits
@@ -124,7 +124,7 @@ def _prepared(
     clock: Clock,
     source: TargetSource | None = None,
 ) -> Iterator[Generation]:
-    """A generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
+    """Yield a generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
     with clock.phase("init"), clock.phase("check"):
         packages = load_packages(request.op_packages)
     with in_use(packages), ExitStack() as stack:
@@ -147,7 +147,7 @@ class _Read:
 
 
 def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Clock) -> _Read:
-    """The model, and what it will be verified with."""
+    """Return the model, and what it will be verified with."""
     precision = request.config.precision
     with clock.phase("import"):
         if request.config.unsupported == HOST:
@@ -185,7 +185,7 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
 
 
 def _cuts(request: GenerationRequest) -> list[Cut]:
-    """The models in parts. Raises ConfigError for options that have no meaning then."""
+    """Return the models in parts. Raises ConfigError for options that have no meaning then."""
     config = request.config
     wishes = {
         "--enable_intermediate_outputs": request.outputs.every,
@@ -223,7 +223,7 @@ def _connected(
     progress: Progress,
     clock: Clock,
 ) -> Generation:
-    """A generation on the sessions of a source."""
+    """Return a generation on the sessions of a source."""
     for line in chosen.explanation:
         log.info(line)
     with clock.phase("init"), clock.phase("connect"):
@@ -256,8 +256,8 @@ def _set_perf_profile(clients: Sequence[TargetClient], profile: PerfProfile) -> 
 
 
 def _enabled(config: Config, graphs: Sequence[Graph], paths: Sequence[Path]) -> tuple[list[Graph], list[Path]]:
-    """Those of the graphs that the config file does not leave out, and the model of each. Raises ConfigError for a name
-    in it that no graph has."""
+    """Return those of the graphs that the config file does not leave out, and the model of each. Raises ConfigError for
+    a name in it that no graph has."""
     config.check_graphs([graph.name for graph in graphs])
     chosen = config.enable_graphs or [graph.name for graph in graphs]
     found = [(graph, path) for graph, path in zip(graphs, paths, strict=True) if graph.name in chosen]
@@ -265,7 +265,7 @@ def _enabled(config: Config, graphs: Sequence[Graph], paths: Sequence[Path]) -> 
 
 
 def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[Graph]:
-    """The graphs with these tensors as outputs, too, and told what that costs."""
+    """Return the graphs with these tensors as outputs, too, and told what that costs."""
     chosen = outputs.of(graphs)
     for before, graph in zip(graphs, chosen, strict=True):
         if added := graph.outputs[len(before.outputs) :]:
@@ -278,7 +278,7 @@ def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[G
 
 
 def _check_return(graphs: Graphs, limits: Limits) -> None:
-    """That the outputs of each graph can come back from the target in one inference, as comparing contexts and
+    """Check that the outputs of each graph can come back from the target in one inference, as comparing contexts and
     verifying need. Raises ConfigError."""
     most_bytes = limits.frame_bytes - limits.header_bytes
     for plan in (model.plan for model in graphs.models):
@@ -292,7 +292,7 @@ def _check_return(graphs: Graphs, limits: Limits) -> None:
 
 
 def check_bound(request: GenerationRequest) -> None:
-    """Raises ConfigError for wishes about caches that this generation could only ignore, and for a tier that cannot
+    """Raise ConfigError for wishes about caches that this generation could only ignore, and for a tier that cannot
     be; CacheMiss if the cache is frozen and its folder has none."""
     if request.device_tier is not None:
         check_tier(request.device_tier)
@@ -312,7 +312,7 @@ def check_bound(request: GenerationRequest) -> None:
 
 
 def check_tier(name: str) -> None:
-    """Raises ConfigError for what cannot be a tier's name."""
+    """Raise ConfigError for what cannot be a tier's name."""
     try:
         named(tier_of("", 0), name)
     except ValueError as error:
@@ -324,7 +324,7 @@ def _listing(package: OpPackage) -> str:
 
 
 def _check_outputs(request: GenerationRequest) -> None:
-    """That all results can be written, before anything takes time."""
+    """Check that all results can be written, before anything takes time."""
     check_bound(request)
     profiled = () if request.profiling is None else (request.schematic_file, request.profiling.log_file)
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report, *profiled)):

@@ -61,9 +61,9 @@ def shown_kernels(
     chosen: Chosen,
     trials_of: Callable[[Task], Sequence[TrialRecord]],
 ) -> list[ShownKernel]:
-    """Those of the tasks that the options want. limits: of the device; trials_of: all trials of a task that the cache
-    has. Raises ConfigError for a configuration that a task's space does not have, TuningError where the device has room
-    for none."""
+    """Return those of the tasks that the options want. limits: of the device; trials_of: all trials of a task that the
+    cache has. Raises ConfigError for a configuration that a task's space does not have, TuningError where the device
+    has room for none."""
     found = []
     for task, verdict in verdicts.items():
         nodes = tuple(nodes_of.get(task, ()))
@@ -136,7 +136,7 @@ def lines_of(kernels: Sequence[ShownKernel]) -> Iterator[str]:
 
 
 def fields_of(kernels: Sequence[ShownKernel]) -> list[dict[str, Any]]:
-    """The same for tools."""
+    """Return the same for tools."""
     return [
         {
             "task": (key := task_key(kernel.task)).digest,

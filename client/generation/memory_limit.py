@@ -90,8 +90,8 @@ def fit(
     form: ArgumentForm,
     steps: int,
 ) -> Fitted:
-    """The decisions, changed as far as the limit needs it and what was measured allows. form: how launches are given
-    what lies in arenas; steps: of the search for arenas. Raises MemoryPlanError, CacheError."""
+    """Return the decisions, changed as far as the limit needs it and what was measured allows. form: how launches are
+    given what lies in arenas; steps: of the search for arenas. Raises MemoryPlanError, CacheError."""
     fitting = _Fitting(decisions, measured, device, form, steps)
     unlimited = fitting.needed_bytes({})
     chosen = fitting.within(limit_bytes)
@@ -146,7 +146,7 @@ class _Fitting:
         self._options = {key: self._front(key) for key in self._tasks}
 
     def within(self, limit_bytes: int) -> Chosen:
-        """What runs instead for the limit to be respected, or as little as possible to be needed."""
+        """Return what runs instead for the limit to be respected, or as little as possible to be needed."""
         chosen: dict[str, _Option] = {}
         order: list[tuple[str, _Option | None]] = []
         while self.needed_bytes(chosen) > limit_bytes:
@@ -180,7 +180,7 @@ class _Fitting:
         return arenas + sum(map(self._aligned, weights.values()))
 
     def changed(self, decision: Decision, chosen: Chosen) -> Decision:
-        """A decision with what runs instead. The times of whole contexts are not its own then."""
+        """Return a decision with what runs instead. The times of whole contexts are not its own then."""
         outcomes = {
             key: replace(one, configuration=chosen[key].configuration, tuned_ns=chosen[key].median_ns)
             if key in chosen
@@ -203,11 +203,11 @@ class _Fitting:
         )
 
     def cost_ns(self, key: str, option: _Option) -> float:
-        """What an option costs in all graphs beside what was decided."""
+        """Return what an option costs in all graphs beside what was decided."""
         return sum(option.cost_ns - self._decided_ns(decision, key) for decision, _ in self._runs[key])
 
     def _front(self, key: str) -> list[_Option]:
-        """What a task may run: no option needs as much as a faster one."""
+        """Return what a task may run: no option needs as much as a faster one."""
         front: list[_Option] = []
         for configuration, cost_ns, median_ns in self._measured[key]:
             bare = _Option(configuration, cost_ns, median_ns, 0)
@@ -220,13 +220,13 @@ class _Fitting:
         return self.cost_ns(key, chosen[key]) if key in chosen else 0.0
 
     def _decided_ns(self, decision: Decision, key: str) -> float:
-        """The time of what was decided; that of the fastest where it was not measured."""
+        """Return the time of what was decided; that of the fastest where it was not measured."""
         decided = configuration_key(decision.outcomes[key].configuration)
         options = self._measured[key]
         return next((cost for one, cost, _ in options if configuration_key(one) == decided), options[0][1])
 
     def _runs_of(self, key: str) -> list[tuple[Decision, Operation]]:
-        """The operations of a task, in all graphs."""
+        """Return the operations of a task, in all graphs."""
         return [
             (decision, operation)
             for decision in self._decisions
@@ -235,7 +235,7 @@ class _Fitting:
         ]
 
     def _nbytes(self, key: str, chosen: Chosen) -> int:
-        """What hangs on what a task runs."""
+        """Return what hangs on what a task runs."""
         weights: dict[object, int] = {}
         scratch = 0
         for decision, operation in self._runs[key]:
@@ -245,7 +245,7 @@ class _Fitting:
         return scratch + sum(map(self._aligned, weights.values()))
 
     def _constants(self, plan: Plan, operation: Operation, instance: Instance) -> dict[object, int]:
-        """The bytes of the constants that an operation reads, by what tells different ones apart."""
+        """Return the bytes of the constants that an operation reads, by what tells different ones apart."""
         values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
         read = {argument for kernel in instance.main.sequence for argument in kernel.arguments}
         digests = {name: self._digest(value) for name, value in values.items()}

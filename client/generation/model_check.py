@@ -81,7 +81,7 @@ def check_model(
     mode: str = "",
     narrow: bool = False,
 ) -> Checked:
-    """Imports and lowers a model in a precision mode, or as it is. narrow: with float32 in the place of float64. Raises
+    """Import and lower a model in a precision mode, or as it is. narrow: with float32 in the place of float64. Raises
     ModelError for what is wrong with the model and not with single nodes."""
     values, model = input_values or {}, load(path, narrow)
     imported = import_nodes(model, path, input_dimensions, values)
@@ -101,7 +101,7 @@ def check_model(
 
 
 def _made(cut: Callable[[], Cut]) -> Cut | str:
-    """The parts, or why they are not known."""
+    """Return the parts, or why they are not known."""
     try:
         return cut()
     except (ConfigError, ModelError) as error:  # onnxruntime is not installed, or cannot open the model
@@ -109,20 +109,20 @@ def _made(cut: Callable[[], Cut]) -> Cut | str:
 
 
 def any_limits() -> DeviceLimits:
-    """The limits of a device with room for everything, where none is named."""
+    """Return the limits of a device with room for everything, where none is named."""
     assert NULL_REPORT.identity is not None
     return device_limits(NULL_REPORT.identity)
 
 
 def measured_peaks(device: str) -> tuple[Peaks, DeviceLimits]:
-    """The peaks of this machine's device of that name or number, measured by an embedded server, and its limits. Raises
-    TargetError."""
+    """Return the peaks of this machine's device of that name or number, measured by an embedded server, and its limits.
+    Raises TargetError."""
     with choose_target(None, os.environ, device) as target, target.connect() as client:
         return measured(client), device_limits(DeviceIdentity.from_dict(client.device))
 
 
 def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, Any]:
-    """The content of --json; `limits` are those of the device whose tuning spaces are counted."""
+    """Return the content of --json; `limits` are those of the device whose tuning spaces are counted."""
     refused = {refusal.node for refusal in checked.refusals}
     content: dict[str, Any] = {
         "model": str(checked.path),
@@ -202,5 +202,5 @@ def _effort(effort: Effort, sizes: Mapping[Task, int], programs: int) -> dict[st
 
 
 def _size(task: Task, limits: DeviceLimits) -> int:
-    """How many configurations the task's space has, COUNTED where they are more."""
+    """Return how many configurations the task's space has, COUNTED where they are more."""
     return sum(1 for _ in islice(family_of(task.op).space(task.problem, limits).configurations(), COUNTED))

@@ -151,9 +151,9 @@ def tell_cache(cache: Path, files: Files, name: str) -> None:
 
 
 def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -> dict[str, Any]:
-    """What options, config file and defaults come to, as JSON values, for every key of a config file that decides what
-    a context holds. graphs: the names of those that it holds. Targets and reports, which are names of machines and of
-    other files, are left out, and so is how long to wait for quiet and how much gain is enough."""
+    """Return what options, config file and defaults come to, as JSON values, for every key of a config file that
+    decides what a context holds. graphs: the names of those that it holds. Targets and reports, which are names of
+    machines and of other files, are left out, and so is how long to wait for quiet and how much gain is enough."""
     config, tuning = request.config, request.tuning
     said: dict[str, Any] = (
         {"weights": config.weights} if config.compact else {}

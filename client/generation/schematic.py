@@ -60,8 +60,8 @@ def schematic_of(
     peaks: RooflinePeaks | None,
     limits: DeviceLimits,
 ) -> Schematic:
-    """What the launches of a context stand for. models, context: its files; sources: in the order of the built graphs.
-    Raises ModelError for a model that cannot be read any more."""
+    """Return what the launches of a context stand for. models, context: its files; sources: in the order of the built
+    graphs. Raises ModelError for a model that cannot be read any more."""
     return Schematic(
         model=",".join(model.name for model in models),
         model_sha256=_sha256_of(models),
@@ -98,8 +98,8 @@ def write_schematic_of(
 def peaks_of(
     decisions: Iterable[Decision], client: TargetClient, cache: PerformanceCache | None, frozen: bool
 ) -> RooflinePeaks | None:
-    """The best rates that a task of the context, or a matrix product and a copy have reached, each of them alone; None
-    where nothing is known of both rates.
+    """Return the best rates that a task of the context, or a matrix product and a copy have reached, each of them
+    alone; None where nothing is known of both rates.
 
     The two are measured as tasks are, and are in the cache from then on; frozen: they may not be. Raises CacheError."""
     own = _rates_of_tasks(decisions)
@@ -126,7 +126,7 @@ def _rates_of_tasks(decisions: Iterable[Decision]) -> Rates:
 
 
 def _rates_of_references(client: TargetClient, cache: PerformanceCache | None) -> Rates:
-    """Those of a matrix product and a copy. Raises TuningError, TargetError, CacheError."""
+    """Return those of a matrix product and a copy. Raises TuningError, TargetError, CacheError."""
     if cache is None:
         found = peaks.measured(client)
         return Rates(found.gflops, found.gbps)  # 10^9 in a second are one in a nanosecond
@@ -201,8 +201,8 @@ def _operation(
 
 
 def _tensors(plan: Plan, storage: Storage) -> Iterator[TensorPlan]:
-    """The tensors that have memory: those that an operation needs, or the application has. A view has the place and
-    the life time of the tensor whose memory it is."""
+    """Yield the tensors that have memory: those that an operation needs, or the application has. A view has the place
+    and the life time of the tensor whose memory it is."""
     for name, tensor in plan.tensors.items():
         root = plan.root(name)
         if plan.is_constant(root):
@@ -216,7 +216,7 @@ def _tensors(plan: Plan, storage: Storage) -> Iterator[TensorPlan]:
 
 
 def _scratch(plan: Plan, storage: Storage) -> Iterator[TensorPlan]:
-    """What stages of an operation hand over, which lies in arenas as tensors do."""
+    """Yield what stages of an operation hand over, which lies in arenas as tensors do."""
     names = Names(plan.tensors)
     for place, (operation, instance) in enumerate(zip(plan.operations, storage.instances, strict=True)):
         for name, nbytes in instance.scratch.items():
@@ -225,7 +225,8 @@ def _scratch(plan: Plan, storage: Storage) -> Iterator[TensorPlan]:
 
 
 def _tensor(tensor: TensorSpec, ref: BufferRef, first: int, last: int) -> TensorPlan:
-    """A tensor that lies there. Of constants nothing more is known: each configuration packs them in its own way."""
+    """Return a tensor that lies there. Of constants nothing more is known: each configuration packs them in its own
+    way."""
     return TensorPlan(
         name=tensor.name,
         shape=tensor.shape,

@@ -45,13 +45,13 @@ def roofline_chart(label: str, peak_gflops: float, peak_gb_per_s: float, points:
 
 
 def rows(up: Scale, ticks: Sequence[tuple[float, str]]) -> str:
-    """The ticks of the scale at the left, with lines across the picture."""
+    """Return the ticks of the scale at the left, with lines across the picture."""
     lines = "".join(f"M{LEFT} {up(value):g}H{WIDTH - RIGHT}" for value, _ in ticks)
     return f'<path class="grid" d="{lines}"/>' + "".join(words(LEFT - 4, up(v) + 3.5, text, "end") for v, text in ticks)
 
 
 def columns(across: Scale, ticks: Sequence[tuple[float, str]], bottom: float, grid: bool = False) -> str:
-    """The ticks of the scale below; grid: with lines up to the top."""
+    """Return the ticks of the scale below; grid: with lines up to the top."""
     marks = "".join(f"M{across(value):g} {bottom}{'V16' if grid else 'v4'}" for value, _ in ticks)
     texts = "".join(words(across(v), bottom + 15, text, anchor_at(across(v))) for v, text in ticks)
     return f'<path class="grid" d="M{LEFT} {bottom}H{WIDTH - RIGHT}{marks}"/>{texts}'
@@ -63,18 +63,18 @@ def anchor_at(x: float) -> str:
 
 
 def level(y: float, name: str) -> str:
-    """A dashed line across the picture with its name."""
+    """Return a dashed line across the picture with its name."""
     return f'<path class="level" d="M{LEFT} {y:g}H{WIDTH - RIGHT}"/>{words(WIDTH - RIGHT, y - 4, name, "end")}'
 
 
 def words(x: float, y: float, written: str, anchor: str, style: str = "") -> str:
-    """A text in a picture."""
+    """Return a text in a picture."""
     styled = f' class="{style}"' if style else ""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{styled}>{text(written)}</text>'
 
 
 def picture(label: str, height: float, parts: Sequence[str]) -> str:
-    """The whole; label says what it shows to those who cannot see it."""
+    """Return the whole; label says what it shows to those who cannot see it."""
     return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{text(label)}">{"".join(parts)}</svg>'
 
 

@@ -19,8 +19,9 @@ def document(
     script: str = "",
     refresh_seconds: float = 0,
 ) -> str:
-    """A whole document. title, heading and facts are text; content and what explains it, at the end, are HTML; style
-    and script are added to those of all pages. refresh_seconds: so often a browser reads it again; 0 for never."""
+    """Return a whole document. title, heading and facts are text; content and what explains it, at the end, are HTML;
+    style and script are added to those of all pages. refresh_seconds: so often a browser reads it again; 0 for
+    never."""
     scripts = [SCRIPT, script] if script else [SCRIPT]
     allowed = " ".join(f"'sha256-{_hash(one)}'" for one in scripts)
     refresh = f'<meta http-equiv="refresh" content="{refresh_seconds:g}">' if refresh_seconds else ""

@@ -45,23 +45,23 @@ class Fold:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], style: str = "") -> str:
-    """A table whose columns the page's script sorts."""
+    """Return a table whose columns the page's script sorts."""
     body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
     return _table(columns, f"<tbody>{body}</tbody>", style)
 
 
 def folding_table(columns: Sequence[Column], rows: Iterable[Fold], style: str = "") -> str:
-    """A table whose rows open where a script folds them; without one all are open."""
+    """Return a table whose rows open where a script folds them; without one all are open."""
     return _table(columns, "".join(_fold(columns, row) for row in rows), f"foldable {style}")
 
 
 def tile(name: str, value: str, more: str = "") -> str:
-    """A number that a reader looks for first; value and more are HTML."""
+    """Return a number that a reader looks for first; value and more are HTML."""
     return f'<div class="tile"><dt>{text(name)}</dt><dd>{value}</dd><p>{more}</p></div>'
 
 
 def figure(title: str, picture: str, note: str = "") -> str:
-    """A chart with its title and a sentence, which is HTML; nothing without a picture."""
+    """Return a chart with its title and a sentence, which is HTML; nothing without a picture."""
     if not picture:
         return ""
     caption = f"<p>{note}</p>" if note else ""
@@ -69,12 +69,12 @@ def figure(title: str, picture: str, note: str = "") -> str:
 
 
 def listing(items: Iterable[str]) -> str:
-    """Lines of text."""
+    """Return lines of text."""
     return "<ul>" + "".join(f"<li>{text(item)}</li>" for item in items) + "</ul>"
 
 
 def settings(configuration: Mapping[str, int]) -> str:
-    """A configuration in one line that wraps between its parameters."""
+    """Return a configuration in one line that wraps between its parameters."""
     return " ".join(f"<code>{text(name)}={text(value)}</code>" for name, value in sorted(configuration.items()))
 
 

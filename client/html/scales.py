@@ -13,7 +13,7 @@ JOINED = "\u00a0"
 
 
 def time_text(nanoseconds: float | None) -> str:
-    """A time in its best unit with three digits; a dash for none."""
+    """Return a time in its best unit with three digits; a dash for none."""
     if not nanoseconds:
         return "–" if nanoseconds is None else "0"
     unit, factor = _unit(nanoseconds)
@@ -21,19 +21,19 @@ def time_text(nanoseconds: float | None) -> str:
 
 
 def micros(nanoseconds: float) -> str:
-    """A time in µs without its unit, for columns in which digits stand below each other."""
+    """Return a time in µs without its unit, for columns in which digits stand below each other."""
     return f"{nanoseconds / 1e3:,.1f}".replace("-", "\u2212")
 
 
 def time_range(low_ns: float, high_ns: float) -> str:
-    """Two times, with their unit once where it is the same."""
+    """Return two times, with their unit once where it is the same."""
     unit, factor = _unit(low_ns)
     low = digits(low_ns / factor) if unit == _unit(high_ns)[0] else time_text(low_ns)
     return f"{low}–{time_text(high_ns)}"
 
 
 def bytes_text(nbytes: float) -> str:
-    """An amount of memory in its best unit with three digits: kB, MB and GB are powers of 1000."""
+    """Return an amount of memory in its best unit with three digits: kB, MB and GB are powers of 1000."""
     unit, factor = next((one for one in BYTE_UNITS if nbytes >= 0.9995 * one[1]), BYTE_UNITS[-1])
     return f"{digits(nbytes / factor)}{JOINED}{unit}"
 
@@ -49,7 +49,7 @@ def _unit(nanoseconds: float) -> tuple[str, float]:
 
 
 def digits(value: float) -> str:
-    """Three digits, and never 1e+03."""
+    """Return three digits, and never 1e+03."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "–"
     if abs(value) >= 1e7:
@@ -60,14 +60,14 @@ def digits(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in whole percent, with a decimal where that would be nothing."""
+    """Return a share of 1 in whole percent, with a decimal where that would be nothing."""
     if 0 < share < 5e-4:
         return f"<0.1{JOINED}%"
     return f"{100 * share:.{0 if abs(share) >= 0.0095 or share == 0 else 1}f}{JOINED}%"
 
 
 def tenths(share: float) -> str:
-    """A share of 1 in percent with one decimal, for columns."""
+    """Return a share of 1 in percent with one decimal, for columns."""
     return f"{100 * share:.1f}{JOINED}%".replace("-", "\u2212")
 
 
@@ -99,7 +99,7 @@ class Scale:
 
 
 def log_scale(values: Iterable[float], start: float, end: float, room: float = 1.15) -> Scale:
-    """A logarithmic scale that holds these values, all above 0, and a factor of room around them."""
+    """Return a logarithmic scale that holds these values, all above 0, and a factor of room around them."""
     found = list(values)
     return Scale(min(found) / room, max(found) * room, start, end, log=True)
 

@@ -15,7 +15,7 @@ HEIGHT = 1000
 
 
 def held_chart(title: str, alive_bytes: Sequence[int], total: int, bound: int | None) -> str:
-    """How many bytes are held while each operation runs; bound: a line across, where there is one."""
+    """Return how many bytes are held while each operation runs; bound: a line across, where there is one."""
     steps = "".join(f"V{HEIGHT * (1 - alive / total):.2f}H{place}" for place, alive in enumerate(alive_bytes, start=1))
     parts = [f'<path class="held" d="M0 {HEIGHT}{steps}V{HEIGHT}Z"/>']
     parts += [] if bound is None else [bound_line(bound, total, len(alive_bytes))]
@@ -23,12 +23,12 @@ def held_chart(title: str, alive_bytes: Sequence[int], total: int, bound: int | 
 
 
 def bound_line(bound: int, total: int, count: int) -> str:
-    """The bound across a picture."""
+    """Return the bound across a picture."""
     return f'<path class="level" d="M0 {HEIGHT * (1 - bound / total):.2f}H{count}"><title>bound</title></path>'
 
 
 def step_chart(kind: str, title: str, count: int, total: int, parts: Iterable[str]) -> str:
-    """A picture with its scales: so many bytes in total at the left, so many operations below."""
+    """Return a picture with its scales: so many bytes in total at the left, so many operations below."""
     up, across = Scale(0, total, 0, 100), Scale(0, count, 0, 100)
     heights = _ticks("bottom", [(up(tick), bytes_text(tick)) for tick in up.ticks(4)])
     starts = [(across(tick), f"{tick:g}") for tick in across.ticks(5) if tick == int(tick) and tick < count]

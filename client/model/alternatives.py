@@ -51,7 +51,8 @@ class Alternatives:
         return nodes
 
     def gainful(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> tuple[Group, ...]:
-        """The groups that are faster fused, in the order of the plan: of those that share operations, the greater gain.
+        """Return the groups that are faster fused, in the order of the plan: of those that share operations, the
+        greater gain.
 
         `time_ns` is asked for members of `tasks` only; a group with an unknown time (None) is left out. `launch_ns` is
         what a launch costs beside its kernel's running time.
@@ -68,18 +69,19 @@ class Alternatives:
         return tuple(group for group in self.groups if group in chosen)
 
     def likely(self, limits: DeviceLimits) -> tuple[Group, ...]:
-        """The groups that are expected to be faster fused with default configurations: of those that share operations,
-        the one that saves more launches."""
+        """Return the groups that are expected to be faster fused with default configurations: of those that share
+        operations, the one that saves more launches."""
         fused = {group.task: _pays(group.task, limits) for group in self.groups}
         return self.gainful(lambda task: 1.0 if task not in fused else 0.0 if fused[task] else None, 0.0)
 
     def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: float) -> float:
-        """What an inference takes with the gainful groups fused."""
+        """Return what an inference takes with the gainful groups fused."""
         plain_ns = sum(time_ns(each.task) + launch_ns for each in self.plan.operations)
         return plain_ns - sum(group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.gainful(time_ns, launch_ns))
 
     def plan_with(self, chosen: Collection[Group]) -> Plan:
-        """The plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in it.
+        """Return the plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in
+        it.
 
         Raises ValueError for groups of another plan, and for two that share an operation.
         """
@@ -114,7 +116,7 @@ def _pays(task: Task, limits: DeviceLimits) -> bool:
 
 
 def _kind(task: Task) -> tuple[str, object]:
-    """What a task is, whatever its weight."""
+    """Return what a task is, whatever its weight."""
     return task.op, task.problem
 
 

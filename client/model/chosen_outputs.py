@@ -32,7 +32,7 @@ class ChosenOutputs:
 
     @classmethod
     def parse(cls, every: bool, text: str | None) -> ChosenOutputs:
-        """What the two options say; names are looked up when there are graphs. Raises ConfigError."""
+        """Return what the two options say; names are looked up when there are graphs. Raises ConfigError."""
         if text is None:
             return cls(every)
         if every:
@@ -47,7 +47,7 @@ class ChosenOutputs:
         return cls(named=lists)
 
     def of(self, graphs: Sequence[Graph]) -> list[Graph]:
-        """The graphs with these outputs behind the model's own, in the order in which they are computed. Raises
+        """Return the graphs with these outputs behind the model's own, in the order in which they are computed. Raises
         ConfigError for a tensor that a graph does not compute, with the names that are nearest."""
         if self.every:
             return list(map(_with_all, graphs))
@@ -80,8 +80,8 @@ def _with(graph: Graph, names: set[str]) -> Graph:
 
 
 def _meant(text: str, graphs: Sequence[Graph]) -> Iterator[tuple[Graph, list[str]]]:
-    """The graphs that a list is for, and its tensors. What comes before a colon is a graph's name where there is a
-    graph of that name and no tensor of the whole one."""
+    """Yield the graphs that a list is for, and its tensors. What comes before a colon is a graph's name where there is
+    a graph of that name and no tensor of the whole one."""
     computed = {graph.name: graph.producers() for graph in graphs}
     named = [graph for graph in graphs if text.startswith(f"{graph.name}:")]
     if not named or all(_names(text)[0] in tensors for tensors in computed.values()):
@@ -98,7 +98,7 @@ def _meant(text: str, graphs: Sequence[Graph]) -> Iterator[tuple[Graph, list[str
 
 
 def _unknown(name: str, graph: Graph, graphs: Sequence[str]) -> str:
-    """What is wrong with a name."""
+    """Return what is wrong with a name."""
     said = f"--{OPTION}: graph {graph.name!r} computes no tensor {name!r}"
     if name in graph.inputs:
         return f"{said}: it is an input"
@@ -112,7 +112,7 @@ def _unknown(name: str, graph: Graph, graphs: Sequence[str]) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Raises ConfigError for quotes that do not fit."""
+    """Raise ConfigError for quotes that do not fit."""
     try:
         return comma_separated(text)
     except ValueError as error:

@@ -60,13 +60,14 @@ class Group:
 
 
 def fusion_groups(plan: Plan) -> Iterator[Group]:
-    """The groups of a plan, in the order in which they run; some share operations, and only one of them can be."""
+    """Yield the groups of a plan, in the order in which they run; some share operations, and only one of them can
+    be."""
     reads = Counter(plan.root(name) for operation in plan.operations for name in operation.inputs.values())
     reads.update(plan.root(tensor.name) for tensor in plan.outputs)
     writers = {plan.root(operation.output): operation for operation in plan.operations}
 
     def producer(operation: Operation, name: str, op: str) -> Operation | None:
-        """The `op` operation that computes an input of this one, and of no other."""
+        """Return the `op` operation that computes an input of this one, and of no other."""
         tensor = plan.root(operation.inputs.get(name, ""))  # a product of parts has no "a"
         found = writers.get(tensor)
         return found if found is not None and found.task.op == op and reads[tensor] == 1 else None
@@ -81,7 +82,7 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
 
 
 def _separable(depthwise: Operation, project: Operation) -> Group | None:
-    """A depthwise and a pointwise convolution, unless no kernel can be both."""
+    """Return a depthwise and a pointwise convolution, unless no kernel can be both."""
     first, second = depthwise.task.problem, project.task.problem
     if first.group > 1 or second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
         return None
@@ -112,7 +113,7 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
 
 
 def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
-    """A separable convolution and the expansion in front of it."""
+    """Yield a separable convolution and the expansion in front of it."""
     first, second = expand.task.problem, separable.task.problem
     if (
         first.dtype != second.dtype
@@ -150,7 +151,7 @@ def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
 
 
 def _group(operations: tuple[Operation, ...], op: str, problem: object, inputs: Mapping[str, str]) -> Group:
-    """The group whose fused operation has the name of the last one, which no other operation of a plan has."""
+    """Return the group whose fused operation has the name of the last one, which no other operation of a plan has."""
     nodes = tuple(node for operation in operations for node in operation.nodes)
     last = operations[-1]
     return Group(operations, Operation(last.name, Task(op, problem, 1), inputs, last.output, nodes))

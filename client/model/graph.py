@@ -96,13 +96,13 @@ class Node:
         return f"{self.op} node {self.name!r}"
 
     def unsupported(self, why: str, instead: str = "") -> UnsupportedNodes:
-        """The error to raise for a node of a supported operator that is used in a way which is not. It names the node
-        of the model that this one stands for."""
+        """Return the error to raise for a node of a supported operator that is used in a way which is not. It names the
+        node of the model that this one stands for."""
         return UnsupportedNodes((Refusal(self.op, self.origins[0] if self.origins else self.name, why, instead),))
 
 
 def renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> Iterator[Node]:
-    """The nodes with some tensors called otherwise, wherever they are read or computed."""
+    """Yield the nodes with some tensors called otherwise, wherever they are read or computed."""
 
     def new(tensors: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(names.get(name, name) for name in tensors)
@@ -166,31 +166,32 @@ class Graph:
         return self.path or repr(self.name)
 
     def stored(self, tensor: str) -> str:
-        """The type that an input or output of the graph has for those who give and take it."""
+        """Return the type that an input or output of the graph has for those who give and take it."""
         return self.precision.given.get(tensor, HALF if tensor in self.halves else self.tensors[tensor].dtype)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.tensors[tensor].shape
 
     def producers(self) -> dict[str, Node]:
-        """The node that computes each tensor; inputs and constants have none."""
+        """Return the node that computes each tensor; inputs and constants have none."""
         return {output: node for node in self.nodes for output in node.outputs if output}
 
     def uses(self) -> Counter[str]:
-        """How often each tensor is read; being an output of the graph counts as one more."""
+        """Return how often each tensor is read; being an output of the graph counts as one more."""
         return Counter([*(name for node in self.nodes for name in node.reads), *self.outputs])
 
     def is_float(self, node: Node) -> bool:
-        """Whether a node reads and computes float32 numbers and nothing else."""
+        """Return whether a node reads and computes float32 numbers and nothing else."""
         return all(self.tensors[name].dtype == "float32" for name in (*node.reads, *filter(None, node.outputs)))
 
     def scalar(self, tensor: str) -> float | None:
-        """The value of a constant that holds a single number, else None."""
+        """Return the value of a constant that holds a single number, else None."""
         value = self.constants.get(tensor)
         return float(value.reshape(())) if value is not None and value.size == 1 else None
 
     def computed(self, node: Node, what: str, tensor: str) -> UnsupportedNodes:
-        """The error to raise for an input of a node that is computed and must be known before; what: that it is."""
+        """Return the error to raise for an input of a node that is computed and must be known before; what: that it
+        is."""
         return node.unsupported(f"its {what} {tensor!r} is computed at run time", self.instead.get(tensor, ""))
 
     def rewritten(
@@ -199,7 +200,7 @@ class Graph:
         constants: Mapping[str, Array] | None = None,
         tensors: Mapping[str, TensorInfo] | None = None,
     ) -> "Graph":
-        """The graph with other nodes and some more constants and tensors, without what no output needs."""
+        """Return the graph with other nodes and some more constants and tensors, without what no output needs."""
         kept: list[Node] = []
         needed = set(self.outputs)
         for node in reversed(list(nodes)):
@@ -228,11 +229,11 @@ class Graph:
         return found
 
     def names(self) -> "Names":
-        """The names of all tensors, unread outputs of nodes included, to find free ones beside them."""
+        """Return the names of all tensors, unread outputs of nodes included, to find free ones beside them."""
         return Names({*self.tensors, *(output for node in self.nodes for output in node.outputs)})
 
 
 def as_constant(value: Array | float) -> Array:
-    """A constant that was computed, as graphs keep it: float32. What is so already is not copied, since weights are
-    large; so it must not be written to."""
+    """Return a constant that was computed, as graphs keep it: float32. What is so already is not copied, since weights
+    are large; so it must not be written to."""
     return np.asarray(value, dtype=np.float32)

@@ -17,8 +17,8 @@ from gputune.runtime.context.records import ModelRecord
 
 
 def read_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Graph]:
-    """Each model once for each choice of its inputs' shapes. narrow: with float32 in the place of float64. Raises
-    ModelError, ConfigError for two graphs of one name.
+    """Return each model once for each choice of its inputs' shapes. narrow: with float32 in the place of float64.
+    Raises ModelError, ConfigError for two graphs of one name.
 
     The graph of the only model has the name that this gives itself; those of several have the names of their files.
     Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320".
@@ -47,15 +47,15 @@ def cut_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Cut]:
 
 
 def _name(file: ModelFile, own: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> tuple[str, str]:
-    """The name of a graph, and what of it other graphs of the request do not have. own: the name that the model gives
-    itself; several: whether there are several models."""
+    """Return the name of a graph, and what of it other graphs of the request do not have. own: the name that the model
+    gives itself; several: whether there are several models."""
     words = _words(shapes) if len(file.shapes) > 1 else ""
     stem = file.path.stem if several else ""
     return "_".join(filter(None, (stem or own, words))), "_".join(filter(None, (stem, words)))
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Raises ConfigError for two graphs of one name."""
+    """Raise ConfigError for two graphs of one name."""
     if twins := [name for name, count in Counter(names).items() if count > 1]:
         raise ConfigError(f"--model: two graphs would be called {twins[0]!r}; rename a file")
 
@@ -77,13 +77,13 @@ class Graphs:
         self.given_in_half = any(graph.halves for graph in graphs)
 
     def tasks(self, fused: bool) -> tuple[Task, ...]:
-        """The distinct tasks of all graphs, those that compute fused operations among them where asked for.
+        """Return the distinct tasks of all graphs, those that compute fused operations among them where asked for.
 
         A task's weight is the sum of those that it has in the graphs."""
         return _merged(task for model in self.models for task in (model.tasks if fused else model.plan.tasks))
 
     def untuned(self, limits: DeviceLimits) -> list[Plan]:
-        """The plans in which what is expected to be faster fused is fused."""
+        """Return the plans in which what is expected to be faster fused is fused."""
         return [model.plan_with(model.likely(limits)) for model in self.models]
 
     @cached_property
@@ -103,13 +103,13 @@ class Graphs:
         return {task: tuple(nodes.get(_kind(task), ())) for task in every}
 
     def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: Callable[[str], float]) -> float:
-        """What an inference of each graph takes, together, with what is faster fused by these times fused. launch_ns:
-        by the name of a graph."""
+        """Return what an inference of each graph takes, together, with what is faster fused by these times fused.
+        launch_ns: by the name of a graph."""
         return sum(model.inference_ns(time_ns, launch_ns(model.plan.name)) for model in self.models)
 
 
 def tasks_of(plans: Iterable[Plan]) -> tuple[Task, ...]:
-    """The distinct tasks of several plans; a task's weight is the sum of those that it has in them."""
+    """Return the distinct tasks of several plans; a task's weight is the sum of those that it has in them."""
     return _merged(task for plan in plans for task in plan.tasks)
 
 
@@ -121,5 +121,5 @@ def _merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def _kind(task: Task) -> tuple[str, object]:
-    """What a task is, whatever its weight."""
+    """Return what a task is, whatever its weight."""
     return task.op, task.problem

@@ -35,8 +35,8 @@ class ModelFile:
 def model_files(
     paths: Sequence[Path], given: Sequence[tuple[str, Shape]], values: Mapping[str, Value] | None = None
 ) -> tuple[ModelFile, ...]:
-    """The models with the shapes that are given for names of inputs, or of their dimensions, and the values that are
-    given for inputs.
+    """Return the models with the shapes that are given for names of inputs, or of their dimensions, and the values that
+    are given for inputs.
 
     MODEL:NAME is one of the model in MODEL.onnx, and NAME alone that of each model which has it.
     Raises ConfigError for two models of one name, and for shapes and values that belong to no model or do not fit

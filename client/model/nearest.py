@@ -26,7 +26,7 @@ MOST_ADVICE = 3
 
 
 def line_with_advice(error: UnsupportedNodes) -> str:
-    """The error, and what to use in place of what it refuses, in one line."""
+    """Return the error, and what to use in place of what it refuses, in one line."""
     forms: dict[str, dict[str, None]] = {}
     for one in error.refusals:
         forms.setdefault(nearest_form(one), {})[f"the {one.label}" if one.op == MODEL_INPUT else one.op] = None
@@ -43,7 +43,7 @@ def _names(ops: Iterable[str]) -> str:
 
 
 def nearest_form(refusal: Refusal) -> str:
-    """What to use in place of a node that cannot run."""
+    """Return what to use in place of a node that cannot run."""
     if refusal.instead:
         return refusal.instead
     domain, _, name = refusal.op.rpartition(".")

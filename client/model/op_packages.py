@@ -57,7 +57,8 @@ class OpPackage:
 
 
 def load_packages(references: Sequence[str]) -> tuple[OpPackage, ...]:
-    """The packages of folders or entry points. Raises ConfigError for what is none, and for two that bring the same."""
+    """Return the packages of folders or entry points. Raises ConfigError for what is none, and for two that bring the
+    same."""
     packages = tuple(_load(reference) for reference in dict.fromkeys(references))
     owners: dict[str, OpPackage] = {}
     for package in packages:
@@ -118,7 +119,7 @@ def _load(reference: str) -> OpPackage:
 
 
 def _from_folder(path: Path, where: str) -> ModuleType:
-    """The package in a folder, imported under a name that only its path has."""
+    """Return the package in a folder, imported under a name that only its path has."""
     start = path.resolve() / "__init__.py"
     if not start.is_file():
         raise ConfigError(f"{where} is no Python package: it has no __init__.py")
@@ -137,7 +138,7 @@ def _from_folder(path: Path, where: str) -> ModuleType:
 
 
 def _from_entry_point(name: str, where: str) -> tuple[ModuleType, str, str]:
-    """The package of an entry point, and its distribution's name and version."""
+    """Return the package of an entry point, and its distribution's name and version."""
     there = {point.name: point for point in entry_points(group=GROUP)}
     if name not in there:
         known = ", ".join(sorted(there)) or "none"
@@ -161,7 +162,7 @@ def _modules(package: ModuleType, where: str) -> list[ModuleType]:
 
 
 def _table(modules: Sequence[ModuleType], name: str, where: str) -> dict[str, Any]:
-    """The entries of all modules' tables of that name; a module may show another's by importing it."""
+    """Return the entries of all modules' tables of that name; a module may show another's by importing it."""
     found: dict[str, Any] = {}
     for module in modules:
         table = getattr(module, name, {})
@@ -174,7 +175,7 @@ def _table(modules: Sequence[ModuleType], name: str, where: str) -> dict[str, An
 
 
 def _check(package: OpPackage, where: str) -> None:
-    """That all that a package brings can have an effect."""
+    """Check that all that a package brings can have an effect."""
     if not package.families and not package.lowerings:
         raise ConfigError(f"{where} has no module with a FAMILY and no LOWERINGS")
     for op in package.lowerings:

@@ -34,12 +34,13 @@ class Oracle:
         return other
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The model's outputs by name; inputs of another type of floats than the model's are converted. Raises
+        """Return the model's outputs by name; inputs of another type of floats than the model's are converted. Raises
         ConfigError."""
         return self._ask(self._session, inputs)
 
     def tensors(self, names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Those of some tensors that the model computes under this name in it, in the order in which it has them."""
+        """Return those of some tensors that the model computes under this name in it, in the order in which it has
+        them."""
         model = self._model()
         wanted = set(names)
         found = [name for node in model.graph.node for name in node.output if name in wanted]

@@ -78,7 +78,7 @@ class Plan:
         return nodes
 
     def root(self, tensor: str) -> str:
-        """The tensor whose memory `tensor` is: itself unless it is a view."""
+        """Return the tensor whose memory `tensor` is: itself unless it is a view."""
         return self.aliases.get(tensor, tensor)
 
     @property

@@ -12,8 +12,8 @@ from gputune.kernels.catalogue import family_of
 def evaluate(
     plan: Plan, inputs: Mapping[str, Array], after: Callable[[Operation, Array], None] = lambda operation, result: None
 ) -> dict[str, Array]:
-    """The plan's outputs by name, in ONNX order, for inputs by name; `after` hears of each operation what it computes,
-    as it lies on the device. KeyError or ValueError when the inputs do not fit."""
+    """Return the plan's outputs by name, in ONNX order, for inputs by name; `after` hears of each operation what it
+    computes, as it lies on the device. KeyError or ValueError when the inputs do not fit."""
     memory = {spec.name: np.asarray(inputs[spec.name], spec.dtype).reshape(spec.shape) for spec in plan.inputs}
     memory.update(plan.constants)
     for operation in plan.operations:
@@ -24,7 +24,7 @@ def evaluate(
 
 
 def result_of(operation: Operation, inputs: Mapping[str, Array]) -> Array:
-    """What an operation computes from its inputs by the kernel's names for them, whatever their shapes are."""
+    """Return what an operation computes from its inputs by the kernel's names for them, whatever their shapes are."""
     family, problem = family_of(operation.task.op), operation.task.problem
     values = {spec.name: inputs[spec.name].reshape(spec.shape) for spec in family.inputs(problem)}
     return family.reference(problem, values).astype(family.output(problem).dtype, copy=False)

@@ -64,7 +64,7 @@ _Measured = Sequence[tuple[TaskSummary, list[TrialRecord]]]
 
 
 def _place(validity: Validity) -> str:
-    """What must be equal for two tasks to be shown together: all but what belongs to the task's own kernel."""
+    """Return what must be equal for two tasks to be shown together: all but what belongs to the task's own kernel."""
     return replace(validity, source_sha256="", space_sha256="").digest
 
 
@@ -134,7 +134,7 @@ def _facts(validity: Validity) -> dict[str, str]:
 
 
 def _roof(views: Sequence[tuple[TaskView, Work | None]], peak: Peak) -> Roof | None:
-    """The best that any task reaches, or the peak; None where no work is known."""
+    """Return the best that any task reaches, or the peak; None where no work is known."""
     reached = [(work, view.tuned.median_ns) for view, work in views if work and view.tuned]
     if not reached:
         return None
@@ -149,6 +149,6 @@ def _roof(views: Sequence[tuple[TaskView, Work | None]], peak: Peak) -> Roof | N
 
 
 def _sum(parts: Iterable[tuple[float, int | None]]) -> float | None:
-    """The sum of times by weight; None of nothing."""
+    """Return the sum of times by weight; None of nothing."""
     times = [time_ns * (1 if weight is None else weight) for time_ns, weight in parts]
     return math.fsum(times) if times else None

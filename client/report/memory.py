@@ -105,7 +105,7 @@ class MemoryReport:
 
 
 def read_memory(path: Path) -> MemoryReport:
-    """The memory of a context binary's graphs, from its header. Raises ContextError; OSError."""
+    """Return the memory of a context binary's graphs, from its header. Raises ContextError; OSError."""
     header = read_header(path)
     read = {header.weights[index] for graph in header.graphs for index in graph.constants("weights")}
     weights = sum(header.sections[place].length for place in read) + packed_bytes(header)
@@ -114,7 +114,7 @@ def read_memory(path: Path) -> MemoryReport:
 
 
 def graph_memory(graph: GraphRecord) -> GraphMemory:
-    """The memory of a graph."""
+    """Return the memory of a graph."""
     runs = [(name, list(own)) for name, own in itertools.groupby(graph.launches, lambda launch: launch.operation)]
     tensors = tuple(sorted(_tensors(runs), key=lambda each: (each.first_use, each.arena, each.offset)))
     bound = graph.arena_bound_bytes or _bound(tensors, graph.arena_bytes)
@@ -137,7 +137,7 @@ class _Held:
 
 
 def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]]) -> Iterator[ArenaTensor]:
-    """Those of operations, each with its launches, in any order."""
+    """Yield those of operations, each with its launches, in any order."""
     held: dict[BufferRef, _Held] = {}
     gone: list[tuple[BufferRef, _Held]] = []
     for place, (name, launches) in enumerate(runs):
@@ -152,7 +152,7 @@ def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]]) -> Iterator[Are
 
 
 def _given(launches: Sequence[LaunchRecord]) -> dict[BufferRef, bool]:
-    """What of the arenas an operation is given, and whether any of its launches writes it."""
+    """Return what of the arenas an operation is given, and whether any of its launches writes it."""
     given: dict[BufferRef, bool] = {}
     for launch in launches:
         for place, argument in enumerate(launch.arguments):
@@ -162,6 +162,6 @@ def _given(launches: Sequence[LaunchRecord]) -> dict[BufferRef, bool]:
 
 
 def _overlap(one: BufferRef, other: BufferRef) -> bool:
-    """Whether two tensors have bytes in common."""
+    """Return whether two tensors have bytes in common."""
     together = one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes
     return one.index == other.index and together

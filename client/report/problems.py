@@ -18,7 +18,7 @@ _ROOMY = DeviceLimits(1 << 16, (1 << 16, 1 << 16, 1 << 16), 1 << 30, 1 << 40, 1,
 
 
 def problem_of(op: str, plain: Mapping[str, Any]) -> Any:
-    """The problem that problem_to_dict made this of; None where today's families know no such op or problem."""
+    """Return the problem that problem_to_dict made this of; None where today's families know no such op or problem."""
     family = families().get(op)
     if family is None:
         return None
@@ -29,7 +29,7 @@ def problem_of(op: str, plain: Mapping[str, Any]) -> Any:
 
 
 def work_of(op: str, problem: Any) -> Work | None:
-    """The least that a problem must do; None where the problem is not known or its sizes cannot be true."""
+    """Return the least that a problem must do; None where the problem is not known or its sizes cannot be true."""
     if problem is None:
         return None
     try:
@@ -40,7 +40,7 @@ def work_of(op: str, problem: Any) -> Work | None:
 
 
 def meanings(op: str, plain: Mapping[str, Any]) -> dict[str, str]:
-    """What each parameter of the problem's space chooses; empty where today's families know no such problem."""
+    """Return what each parameter of the problem's space chooses; empty where today's families know no such problem."""
     problem = problem_of(op, plain)
     try:
         parameters = () if problem is None else families()[op].space(problem, _ROOMY).parameters
@@ -54,7 +54,7 @@ _CASE = re.compile(r"(\d+): (.+?)(?=, \d+: |$)")
 
 
 def value_in_words(meaning: str, value: int) -> str:
-    """What a parameter has come to by this value: the value's own meaning where the values have each theirs, the
+    """Return what a parameter has come to by this value: the value's own meaning where the values have each theirs, the
     parameter's otherwise."""
     cases: dict[int, str] = {int(one): said for one, said in _CASE.findall(meaning)} if _CASE.match(meaning) else {}
     if not cases or value in cases:
@@ -63,12 +63,13 @@ def value_in_words(meaning: str, value: int) -> str:
 
 
 def title(op: str, plain: Mapping[str, Any]) -> str:
-    """A task as people read it: its op and what is computed."""
+    """Return a task as people read it: its op and what is computed."""
     return f"{op} {words(op, plain)}".rstrip()
 
 
 def words(op: str, plain: Mapping[str, Any]) -> str:
-    """What is computed, in a line for people: shapes in and out, what tells it from its neighbours, its epilogue."""
+    """Return what is computed, in a line for people: shapes in and out, what tells it from its neighbours, its
+    epilogue."""
     problem = problem_of(op, plain)
     if problem is None:
         return " ".join(f"{name}={value}" for name, value in sorted(plain.items()) if value not in ("", [], {}))
@@ -82,7 +83,7 @@ def words(op: str, plain: Mapping[str, Any]) -> str:
 
 
 def _word(name: str, value: Any) -> str:
-    """A field of a problem where it says something: usual values and what the shapes tell already do not."""
+    """Return a field of a problem where it says something: usual values and what the shapes tell already do not."""
     if name == "kernel":
         return f"window {_shape(value)}"
     if name == "strides" and set(value) != {1}:
@@ -117,7 +118,8 @@ def _shape(sizes: Any) -> str:
 
 
 def _whole(kind: Any, value: Any) -> Any:
-    """A value of a type from plain JSON values, checked all the way down. Raises TypeError, ValueError, KeyError."""
+    """Return a value of a type from plain JSON values, checked all the way down. Raises TypeError, ValueError,
+    KeyError."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
         return kind(**{name: _whole(hints[name], item) for name, item in dict(value).items()})

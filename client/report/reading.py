@@ -26,7 +26,7 @@ STOPPED = {
 
 
 def believable(trial: TrialRecord) -> bool:
-    """Whether a trial's times can be those of a launch."""
+    """Return whether a trial's times can be those of a launch."""
     return all(SHORTEST_NS <= time_ns <= LONGEST_NS for time_ns in (*trial.samples_ns, trial.median_ns or 1.0))
 
 
@@ -37,14 +37,14 @@ def drift_of(trial: TrialRecord) -> float:
 
 
 def batch_of(trial: TrialRecord) -> int | None:
-    """The running number of the batch that it was in; None where that is not said."""
+    """Return the running number of the batch that it was in; None where that is not said."""
     batch = trial.measured.get("batch")
     return batch if type(batch) is int and 0 <= batch < 2**31 else None
 
 
 def spent_of(trial: TrialRecord) -> dict[str, float]:
-    """The host's nanoseconds for it by phase, empty where they are not known. What older records say of building is
-    not all that they have cost, and is left out."""
+    """Return the host's nanoseconds for it by phase, empty where they are not known. What older records say of building
+    is not all that they have cost, and is left out."""
     spent = trial.measured.get("spent_ns")
     if not isinstance(spent, Mapping):
         return {}
@@ -59,7 +59,7 @@ def resources_of(trial: TrialRecord) -> Resources:
 
 
 def how_measured(trials: Sequence[TrialRecord], settings: Mapping[str, str]) -> tuple[str, ...]:
-    """How the samples of a task were taken, a line each."""
+    """Return how the samples of a task were taken, a line each."""
     timed = [trial for trial in trials if trial.samples_ns]
     if not timed:
         return ()
@@ -99,6 +99,6 @@ def _sampling(timed: Sequence[TrialRecord]) -> str:
 
 
 def _said(trials: Sequence[TrialRecord], name: str) -> list[str]:
-    """The different short values of a field."""
+    """Return the different short values of a field."""
     values = (trial.measured.get(name) for trial in trials)
     return sorted({str(value) for value in values if isinstance(value, str | int) and len(str(value)) < 40})

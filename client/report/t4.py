@@ -43,7 +43,7 @@ def document(metadata: Mapping[str, Any], results: Iterable[Mapping[str, Any]]) 
 def result(
     configuration: Mapping[str, int], status: str, samples_ns: Sequence[float], compile_ns: float
 ) -> dict[str, Any]:
-    """What became of one configuration, in T4's words."""
+    """Return what became of one configuration, in T4's words."""
     times = {
         "compilation_time": compile_ns / MILLISECOND_NS,
         "compilation": compile_ns / MILLISECOND_NS,
@@ -64,7 +64,7 @@ def result(
 
 
 def of_entry(entry: Entry) -> dict[str, Any]:
-    """What a cache has of a task in one place: the last trial of each configuration."""
+    """Return what a cache has of a task in one place: the last trial of each configuration."""
     metadata = {
         "kernel": entry.task.op,
         "problem": entry.task.problem,
@@ -78,7 +78,7 @@ def of_entry(entry: Entry) -> dict[str, Any]:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a document, gzipped where the name ends so. Raises OutputError."""
+    """Write a document, gzipped where the name ends so. Raises OutputError."""
     text = json_text(content).encode() + b"\n"
     with whole(path) as unfinished:
         unfinished.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)

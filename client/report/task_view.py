@@ -32,7 +32,7 @@ SHOWN = 12
 def task_view(
     summary: TaskSummary, trials: Sequence[TrialRecord], weight: int | None, operations: Sequence[str]
 ) -> TaskView:
-    """A task, still without its place under the roof, which is known when all tasks are.
+    """Return a task, still without its place under the roof, which is known when all tasks are.
 
     A configuration has one time, wherever the page shows it: the default's and the tuned one's are those of the records
     that the gain is told by, any other's is that of its last measurement.
@@ -87,12 +87,12 @@ def day(moment: datetime) -> str:
 
 
 def work_of_task(summary: TaskSummary) -> Work | None:
-    """The least that the task must do; None where today's families do not know it."""
+    """Return the least that the task must do; None where today's families do not know it."""
     return work_of(summary.task.op, problem_of(summary.task.op, summary.task.problem))
 
 
 def under_roof(work: Work, tuned_ns: float, roof: Roof) -> Roofline:
-    """Where a kernel stands that does this work in this time."""
+    """Return where a kernel stands that does this work in this time."""
     ideal_ns = max(work.flops / roof.gflops if work.flops else 0.0, work.bytes / roof.gb_per_s)
     return Roofline(work.flops, work.bytes, work.flops / tuned_ns, work.bytes / tuned_ns, ideal_ns / tuned_ns)
 
@@ -120,7 +120,7 @@ def _level_of(summary: TaskSummary, tuned: TrialRecord | Timed | None) -> _Level
 
 
 def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
-    """How many times as fast the tuned one is; sample by sample where both were measured side by side."""
+    """Return how many times as fast the tuned one is; sample by sample where both were measured side by side."""
     if batch_of(default) is not None and batch_of(default) == batch_of(tuned):
         before, after = default.samples_ns, tuned.samples_ns
         return statistics.median(paired(before, after)), paired_interval(before, after)
@@ -129,7 +129,7 @@ def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
 
 
 def _timed(found: TrialRecord | Timed | None, level: _Level) -> Timed | None:
-    """A record on this level of the device; what has no record as it is."""
+    """Return a record on this level of the device; what has no record as it is."""
     if not isinstance(found, TrialRecord):
         return found
     samples = [level.factor(found) * sample for sample in found.samples_ns]
@@ -148,21 +148,21 @@ def _times(
     compared: Sequence[tuple[TrialRecord | Timed | None, Timed | None]],
     level: _Level,
 ) -> dict[str, Timed]:
-    """The time of each configuration that works, by its key. compared: records that stand for theirs, with their times;
-    what has no record among the trials is left out."""
+    """Return the time of each configuration that works, by its key. compared: records that stand for theirs, with their
+    times; what has no record among the trials is left out."""
     last = {key: _timed(trial, level) for key, trial in latest.items() if trial.status == OK}
     own = {configuration_key(found.configuration): timed for found, timed in compared if isinstance(found, TrialRecord)}
     return {key: timed for key, timed in (last | own).items() if timed is not None}
 
 
 def _time_ns(times: Mapping[str, Timed], trial: TrialRecord) -> float | None:
-    """The time of the trial's configuration; None where that does not work."""
+    """Return the time of the trial's configuration; None where that does not work."""
     found = times.get(configuration_key(trial.configuration))
     return None if found is None else found.median_ns
 
 
 def _find(median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int]) -> TrialRecord | None:
-    """The last measurement of this configuration with this median."""
+    """Return the last measurement of this configuration with this median."""
     for trial in reversed(working):
         same = trial.median_ns is not None and math.isclose(trial.median_ns, median_ns, rel_tol=1e-9)
         if same and configuration == trial.configuration:
@@ -173,7 +173,7 @@ def _find(median_ns: float, working: Sequence[TrialRecord], configuration: Mappi
 def _default(
     summary: TaskSummary, trials: Sequence[TrialRecord], tuned: TrialRecord | Timed | None
 ) -> TrialRecord | Timed | None:
-    """The default configuration, which is measured first, where possible as it was beside the tuned one."""
+    """Return the default configuration, which is measured first, where possible as it was beside the tuned one."""
     winner = summary.winner
     if winner is not None and winner.default_ns is None:
         return None
@@ -190,7 +190,7 @@ def _default(
 def _tuned(
     summary: TaskSummary, latest: Sequence[TrialRecord], working: Sequence[TrialRecord]
 ) -> TrialRecord | Timed | None:
-    """The winner; the fastest so far where the task is not concluded."""
+    """Return the winner; the fastest so far where the task is not concluded."""
     winner = summary.winner
     if winner is None:
         return min((trial for trial in latest if trial.status == OK), key=_Level().time_ns, default=None)

@@ -41,7 +41,8 @@ class Uses:
 
 
 def uses_of(header: ContextHeader, name: str) -> Uses:
-    """The runs of all graphs of a context, whose launches one by one are read: a persistent kernel names no task."""
+    """Return the runs of all graphs of a context, whose launches one by one are read: a persistent kernel names no
+    task."""
     runs = [Run(graph.name, one.operation, one.task) for graph in header.graphs for one in graph.launches]
     tuned = header.configuration.get("tuned_tasks")
     digests = [task for task in tuned if isinstance(task, str)] if isinstance(tuned, list) else []
@@ -58,7 +59,7 @@ def uses_of(header: ContextHeader, name: str) -> Uses:
 
 
 def _inferences(graph: str, told: object) -> Inferences | None:
-    """What whole inferences took; None where the file does not say so, or not in numbers that can be true."""
+    """Return what whole inferences took; None where the file does not say so, or not in numbers that can be true."""
     measured = EndToEnd.from_dict(told)
     if measured is None or not isinstance(told, Mapping):
         return None
@@ -66,7 +67,7 @@ def _inferences(graph: str, told: object) -> Inferences | None:
 
 
 def _contexts(told: object, measured: EndToEnd) -> tuple[WholeContext, ...]:
-    """What was compared in whole; nothing where the file does not say it of all, or not with this gain."""
+    """Return what was compared in whole; nothing where the file does not say it of all, or not with this gain."""
     found = [_context(one) for one in told] if isinstance(told, list) else []
     known = [one for one in found if one is not None]
     chosen = [one for one in known if one.chosen]
@@ -79,7 +80,7 @@ def _contexts(told: object, measured: EndToEnd) -> tuple[WholeContext, ...]:
 
 
 def _context(told: object) -> WholeContext | None:
-    """A context that was compared; None where that cannot be one."""
+    """Return a context that was compared; None where that cannot be one."""
     if not isinstance(told, Mapping):
         return None
     operations, fused = (finite_number(told.get(key)) for key in ("operations", "fused"))

@@ -15,7 +15,7 @@ from gputune.runtime.context.format import read_header
 
 
 def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None = None) -> Report:
-    """What is known of the tasks in a performance cache file, weighed by a context binary when one is given.
+    """Return what is known of the tasks in a performance cache file, weighed by a context binary when one is given.
 
     Raises CacheError, ContextError; OSError where the context cannot be read.
     """
@@ -25,15 +25,15 @@ def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None
 
 
 def write_page(report: Report, output: Path) -> None:
-    """Writes the page, into a folder that is made where it is missing. Raises OutputError."""
+    """Write the page, into a folder that is made where it is missing. Raises OutputError."""
     write_text(output, page(report))
 
 
 def write_memory_page(report: MemoryReport, output: Path) -> None:
-    """Writes the page of a memory report, as write_page does."""
+    """Write the page of a memory report, as write_page does."""
     write_text(output, memory_page(report))
 
 
 def write_report(cache_path: Path, output: Path, context: Path | None = None) -> None:
-    """Writes the report of a performance cache file as one page. Raises as read_report and write_page do."""
+    """Write the report of a performance cache file as one page. Raises as read_report and write_page do."""
     write_page(read_report(cache_path, context), output)

@@ -28,7 +28,7 @@ class Loaded:
     group: ContextGroup | None
 
     def memory(self) -> dict[str, Any] | None:
-        """The group's figures in bytes, as --summary_json has them; None without a group."""
+        """Return the group's figures in bytes, as --summary_json has them; None without a group."""
         return None if self.group is None else asdict(self.group.memory)
 
 
@@ -39,7 +39,7 @@ class Contexts:
     stands for several contexts the others are NAME.1 and so on."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises ContextError, OSError; ValueError for names that are not distinct all the same."""
+        """Raise ContextError, OSError; ValueError for names that are not distinct all the same."""
         self.sources = context_sources(paths, names_of(paths))
 
     def load(
@@ -77,7 +77,7 @@ class Contexts:
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """A different name for each file, after its own: a second a.bin is "a.2"."""
+    """Return a different name for each file, after its own: a second a.bin is "a.2"."""
     names: list[str] = []
     for path in paths:
         name, number = path.stem, 1
@@ -89,8 +89,8 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def shares(sources: Sequence[ContextSource]) -> bool:
-    """Whether all contexts were made to share their arenas. Where only some were, a message names one that was not.
-    Raises ContextError, OSError."""
+    """Return whether all contexts were made to share their arenas. Where only some were, a message names one that was
+    not. Raises ContextError, OSError."""
     without = []
     for source in sources:
         with source.open() as file:
@@ -104,7 +104,7 @@ def shares(sources: Sequence[ContextSource]) -> bool:
 
 
 def _member(group: ContextGroup, source: ContextSource, graph: str | None) -> Executor:
-    """A graph of a context in a group. Raises UnknownGraph for one that there is not."""
+    """Return a graph of a context in a group. Raises UnknownGraph for one that there is not."""
     if graph is None:
         return group[source.name]
     if (name := f"{source.name}/{graph}") not in group:

@@ -33,7 +33,7 @@ class Extent:
     warmup: int = 0
 
     def numbers(self) -> Iterator[int]:
-        """The numbers of the inferences that count, from 0 on; time runs from the first one on."""
+        """Yield the numbers of the inferences that count, from 0 on; time runs from the first one on."""
         if self.seconds is None:
             yield from range(self.count)
             return
@@ -45,7 +45,7 @@ class Extent:
             yield number
 
     def needs_again(self, index: int, lines: int) -> bool:
-        """Whether the line of that index, of so many, is run more than once."""
+        """Return whether the line of that index, of so many, is run more than once."""
         return self.seconds is not None or index + lines < self.count or index < min(self.warmup, self.count)
 
 
@@ -73,7 +73,7 @@ class Times:
 
 
 def run(infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine], extent: Extent) -> Iterator[Inference]:
-    """Runs inference after inference, starting over when the list is used up.
+    """Run inference after inference, starting over when the list is used up.
 
     infer: run_timed of an executor, or InPlace; tensors: the graph's inputs. Reading files is not counted. Inputs are
     kept only where they are needed again. Warm-up begins with the first line, and so do the inferences that count.
@@ -97,13 +97,13 @@ def run(infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine],
 
 
 def check_export(path: Path, origin: str) -> None:
-    """Raises ConfigError, which names the origin, for a file that is neither CSV nor JSON by its ending."""
+    """Raise ConfigError, which names the origin, for a file that is neither CSV nor JSON by its ending."""
     if path.suffix.lower() not in FORMS:
         raise ConfigError(f"{origin}: {path} must end in {' or '.join(FORMS)}, which chooses the form of the times")
 
 
 def export_times(path: Path, runs: Mapping[str, Times]) -> None:
-    """Writes every inference of runs by the names of their contexts: its number, when it began, in ns since the first
+    """Write every inference of runs by the names of their contexts: its number, when it began, in ns since the first
     one of all, and its ns. CSV with a heading, or a JSON list of objects, by the file's ending. Raises OutputError."""
     rows = _rows(runs)
     if path.suffix.lower() == ".json":

@@ -42,7 +42,7 @@ class LocalDevice:
         return self._backend.identity.to_dict()
 
     def load(self, graph: Graph, memory_types: MemoryTypes = RAW) -> Executor:
-        """An imported graph, ready to run on what memory_types say.
+        """Return an imported graph, ready to run on what memory_types say.
 
         Raises ModelError for what cannot be lowered, TuningError and MemoryPlanError for what does not fit on the
         device, DeviceError."""

@@ -87,8 +87,8 @@ class Job:
 
 
 def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str) -> list[InputLine]:
-    """The inferences that are asked for. whose: the graph in messages. Raises ConfigError, also for inputs without a
-    list, and for files of inputs that do not fit."""
+    """Return the inferences that are asked for. whose: the graph in messages. Raises ConfigError, also for inputs
+    without a list, and for files of inputs that do not fit."""
     tensors = executor.graph.inputs
     if input_list is not None:
         lines = read_input_list(input_list, tensors, constants_in(executor.header.configuration))
@@ -105,7 +105,7 @@ class InPlace:
     next. Neither is counted. inputs, outputs: the handles by name."""
 
     def __init__(self, executor: TakesHandles) -> None:
-        """Raises DeviceError, TargetError."""
+        """Raise DeviceError, TargetError."""
         graph = executor.graph
         self.inputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.inputs}
         self.outputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.outputs}
@@ -115,12 +115,12 @@ class InPlace:
         }
 
     def fill(self, given: Mapping[str, Array]) -> None:
-        """Puts inputs into their memory."""
+        """Put inputs into their memory."""
         for name, array in self._views.items():
             array[...] = given[name]
 
     def __call__(self, given: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-        """An inference on these inputs."""
+        """Return an inference on these inputs."""
         self.fill(given)
         return self._executor.run_timed(self.inputs, self.outputs)
 
@@ -137,7 +137,7 @@ def result_files(job: Job, npy: bool) -> Iterator[Path]:
 
 
 def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
-    """Writes NAME.raw (and NAME.npy) of each output into a folder. Raises OutputError."""
+    """Write NAME.raw (and NAME.npy) of each output into a folder. Raises OutputError."""
     stems = file_stems(outputs)
     for name, value in outputs.items():
         with whole(folder / f"{stems[name]}.raw") as unfinished:
@@ -167,12 +167,11 @@ def verified(job: Job, origin: Origin, found: Mapping[str, Compared]) -> str:
 
 
 def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -> dict[str, Any]:
-    """The names of --summary_json; medians leave out the first inference when there are others, percentiles do not.
-    warmup: how many inferences ran before, of which only counters of copies and of forms know. Only a context that runs
-    on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only one
-    that runs here says how many inferences were persistent, and what was copied; only a model in parts says where its
-    nodes ran. choice: of a package, which context
-    ran, and why."""
+    """Return the names of --summary_json; medians leave out the first inference when there are others, percentiles do
+    not. warmup: how many inferences ran before, of which only counters of copies and of forms know. Only a context that
+    runs on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only
+    one that runs here says how many inferences were persistent, and what was copied; only a model in parts says where
+    its nodes ran. choice: of a package, which context ran, and why."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
@@ -225,5 +224,5 @@ def mostly_by_launches(executor: AnyExecutor) -> str:
 
 
 def median_ns(inference_ns: Sequence[float]) -> float:
-    """The median without the first inference, which is slower, where there are others."""
+    """Return the median without the first inference, which is slower, where there are others."""
     return statistics.median(inference_ns[1:] or inference_ns)

@@ -70,7 +70,7 @@ class LoadedGraph:
         self.operations = len(self.executor.graph.launches) if self.executor else 0
 
     def run(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> dict[str, Array]:
-        """One inference; raises as Executor.run does."""
+        """Return one inference; raises as Executor.run does."""
         if self.executor is None:
             return dict(self.known)
         computed = {name: value for name, value in outputs.items() if name not in self.known}
@@ -99,10 +99,11 @@ class PreparedModel(onnx.backend.base.BackendRep):
     def run(
         self, inputs: Sequence[Any] | Mapping[str, Any], outputs: Mapping[str, Value] | None = None, **kwargs: Any
     ) -> tuple[Array, ...]:
-        """The outputs in the model's order, for inputs in the model's order or by name. Those that have a value in the
-        model may be left out: all of them, or the last ones. Memory handles may stand for inputs that are computed
-        with, and `outputs` may give arrays or handles by name, as to Executor.run; an output that is known without
-        computing stays where it is. Raises Unsupported, ValueError for what does not fit the model, DeviceError."""
+        """Return the outputs in the model's order, for inputs in the model's order or by name. Those that have a value
+        in the model may be left out: all of them, or the last ones. Memory handles may stand for inputs that are
+        computed with, and `outputs` may give arrays or handles by name, as to Executor.run; an output that is known
+        without computing stays where it is. Raises Unsupported, ValueError for what does not fit the model,
+        DeviceError."""
         if kwargs:
             raise TypeError(f"run takes only inputs and outputs, not {', '.join(kwargs)}")
         given = self._named(inputs)
@@ -130,7 +131,8 @@ class PreparedModel(onnx.backend.base.BackendRep):
         return {name: _array(name, value, self._infos[name]) for name, value in inputs.items()}
 
     def _is_bound(self, name: str, value: Value) -> bool:
-        """Whether an input becomes a constant: because it steers, has a value that is replaced, or has no elements."""
+        """Return whether an input becomes a constant: because it steers, has a value that is replaced, or has no
+        elements."""
         if isinstance(value, MemHandle):
             if name in self._compile_time or name in self._valued or not _is_static(self._infos[name]):
                 raise ValueError(f"input {name!r} must be an array: the model's shapes or constants depend on it")
@@ -160,7 +162,7 @@ class GputuneBackend(onnx.backend.base.Backend):
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = ANY_DEVICE, **kwargs: Any) -> bool:
-        """Whether `prepare` takes the model; running it may still show that a value is not supported."""
+        """Return whether `prepare` takes the model; running it may still show that a value is not supported."""
         try:
             cls.prepare(model, device, **kwargs)
         except Unsupported:
@@ -169,10 +171,10 @@ class GputuneBackend(onnx.backend.base.Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = ANY_DEVICE, **kwargs: Any) -> PreparedModel:
-        """The model, ready to run. The one option, input_output_tensor_mem_type, is that of context-binary-generator:
-        what is going to be given for inputs and outputs, "raw" or "memhandle", or NAME=memhandle,.... Raises onnx's
-        ValidationError for an invalid model, Unsupported for what cannot run whatever its inputs are, ConfigError for
-        the option, DeviceNotFound."""
+        """Return the model, ready to run. The one option, input_output_tensor_mem_type, is that of
+        context-binary-generator: what is going to be given for inputs and outputs, "raw" or "memhandle", or
+        NAME=memhandle,.... Raises onnx's ValidationError for an invalid model, Unsupported for what cannot run whatever
+        its inputs are, ConfigError for the option, DeviceNotFound."""
         memory_types = MemoryTypes.parse(kwargs.pop(OPTION, "raw"))
         _refuse(kwargs)
         model = checked(model)
@@ -196,8 +198,8 @@ class GputuneBackend(onnx.backend.base.Backend):
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Array, ...]:
-        """The outputs of one operator; `opset_version` is the newest where it is not given. Raises as prepare and
-        PreparedModel.run do."""
+        """Return the outputs of one operator; `opset_version` is the newest where it is not given. Raises as prepare
+        and PreparedModel.run do."""
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         _refuse(kwargs)
         check_node(node, version)
@@ -223,7 +225,7 @@ class GputuneBackend(onnx.backend.base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether there is such a device, and it works."""
+        """Return whether there is such a device, and it works."""
         try:
             _report(device)
         except DeviceNotFound:
@@ -253,7 +255,7 @@ def _device(device: str) -> LocalDevice:
 
 
 def _path(model: ModelProto) -> Path:
-    """What messages call a model that has no file."""
+    """Return what messages call a model that has no file."""
     return Path(model.graph.name or "given")
 
 
@@ -270,14 +272,14 @@ def _check_tensors(model: ModelProto) -> None:
 
 
 def _is_static(item: ValueInfoProto) -> bool:
-    """Whether a model says how large an input is."""
+    """Return whether a model says how large an input is."""
     kind = item.type.tensor_type
     return kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim)
 
 
 def _array(name: str, value: Any, item: ValueInfoProto) -> Value:
-    """An input as the array that the model takes, or its handle. What is no tensor stays what it is, and is refused at
-    import."""
+    """Return an input as the array that the model takes, or its handle. What is no tensor stays what it is, and is
+    refused at import."""
     if isinstance(value, MemHandle):
         return value
     array = np.asarray(value)

@@ -28,7 +28,7 @@ class _Member:
 
 
 def combine(output: Path, files: Sequence[Path], added: Sequence[Path] = (), removed: Sequence[str] = ()) -> Packing:
-    """Writes a package of the contexts of files, which may be packages: without those that are removed by their names,
+    """Write a package of the contexts of files, which may be packages: without those that are removed by their names,
     and with those that are added, which replace what is for the same device and driver. `output` may be one of files.
 
     Raises ConfigError for a name that there is not; UntrustedFile for what another user could change, since a package
@@ -51,8 +51,8 @@ def combine(output: Path, files: Sequence[Path], added: Sequence[Path] = (), rem
 
 
 def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> dict[str, Any]:
-    """What a package holds, as JSON values. reports: the devices that its contexts are held against, if any. Raises
-    ContextError for a damaged one."""
+    """Return what a package holds, as JSON values. reports: the devices that its contexts are held against, if any.
+    Raises ContextError for a damaged one."""
     index = package.index
     uses = Counter(place for entry in index.contexts for place in (entry.head, *entry.sections))
     contexts = []
@@ -89,7 +89,7 @@ def in_several_modes(listed: Mapping[str, Any]) -> Iterator[str]:
 
 
 def lines_of(listed: Mapping[str, Any]) -> Iterator[str]:
-    """What listing() gave, in lines for people."""
+    """Yield what listing() gave, in lines for people."""
     for context in listed["contexts"]:
         device = context["device"]
         yield (
@@ -105,7 +105,7 @@ def lines_of(listed: Mapping[str, Any]) -> Iterator[str]:
 
 
 def need_of(package: Package) -> MemoryNeed:
-    """What any of the contexts needs at most. Raises ContextError."""
+    """Return what any of the contexts needs at most. Raises ContextError."""
     needs = []
     for place in range(len(package.contexts)):
         with package.open(place) as file:
@@ -126,7 +126,7 @@ def _members(stack: ExitStack, path: Path) -> list[_Member]:
 
 
 def _put(members: list[_Member], new: _Member) -> None:
-    """Puts a context in the place of the one for the same device and driver, else behind the others."""
+    """Put a context in the place of the one for the same device and driver, else behind the others."""
     for place, member in enumerate(members):
         if same_device(member.file.header, new.file.header):
             same_tier = member.file.header.tier == new.file.header.tier
@@ -136,7 +136,7 @@ def _put(members: list[_Member], new: _Member) -> None:
 
 
 def _compatibility(package: Package, reports: Iterable[DeviceReport]) -> list[dict[str, Any]]:
-    """How the contexts fit these devices, the best first; a device that does not work takes none."""
+    """Return how the contexts fit these devices, the best first; a device that does not work takes none."""
     found = []
     for report in reports:
         if report.identity is not None and report.usable:

@@ -33,8 +33,8 @@ TABLE_ROWS = 10
 
 
 def level_of(level: str | None, option: str | None, profile: bool) -> Level | None:
-    """The level that options ask for, None for none: optrace, as the original tools call it, needs every timestamp of
-    each launch. Raises ConfigError for options that contradict each other."""
+    """Return the level that options ask for, None for none: optrace, as the original tools call it, needs every
+    timestamp of each launch. Raises ConfigError for options that contradict each other."""
     if option is not None:
         if level is not None and level_named(level) == "basic":
             raise ConfigError("--profiling_option optrace: needs launches, which --profiling_level basic does not time")
@@ -45,12 +45,12 @@ def level_of(level: str | None, option: str | None, profile: bool) -> Level | No
 
 
 def log_path(output_dir: Path | None) -> Path:
-    """Where the log lies: in a folder of the output folder, where one was asked for, else of the current one."""
+    """Return where the log lies: in a folder of the output folder, where one was asked for, else of the current one."""
     return (output_dir or Path()) / FOLDER / LOG_NAME
 
 
 def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress, most_events: int = 0) -> Log:
-    """Records as many inferences of each job as it has, on the inputs of its first line, and reads the log.
+    """Record as many inferences of each job as it has, on the inputs of its first line, and read the log.
     most_events: how many inferences and launches are recorded at most, 0 for any number. Raises OutputError,
     ConfigError, also where not one inference of each job may be recorded, and as the executors do."""
     if most_events:
@@ -69,7 +69,7 @@ def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress
 
 
 def _within(jobs: Mapping[str, Job], level: Level, most_events: int) -> dict[str, Job]:
-    """The jobs with as many inferences as have so many events together, each job with the same share of them."""
+    """Return the jobs with as many inferences as have so many events together, each job with the same share of them."""
     each = most_events // len(jobs)
     fewer = {}
     for name, job in jobs.items():
@@ -136,10 +136,9 @@ def forms_in(log: Log, place: int) -> Forms | None:
 
 
 def content_of(log: Log, place: int) -> dict[str, Any]:
-    """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the order of
-    the graph. `share` is an operation's mean by that of whole inferences, and `operations_ns` the sum of the medians.
-    `inside`: of inferences by persistent kernels that mark
-    their launches, or why there are none."""
+    """Return the content of --profile: times of whole inferences, and each operation's by the device's clock, in the
+    order of the graph. `share` is an operation's mean by that of whole inferences, and `operations_ns` the sum of the
+    medians. `inside`: of inferences by persistent kernels that mark their launches, or why there are none."""
     profile = graph_profile(log, place)
     graph, comparisons, marked = profile.graph, profile.comparisons, profile.marked
     operations = profile.operations if profile.timed else []
@@ -203,7 +202,7 @@ def lines_of(content: Mapping[str, Any], forms: Forms | None) -> list[str]:
 
 
 def _together(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """The ns and the share of several operations."""
+    """Return the ns and the share of several operations."""
     return sum(entry["mean_ns"] for entry in entries), sum(entry["share"] for entry in entries)
 
 

@@ -15,7 +15,7 @@ from gputune.runtime.execution.verdict import open_chosen, verdict_on
 
 
 def graph_names_of(path: Path) -> list[str]:
-    """The names of a context's graphs, or of the nodes of an ONNX file. Raises DeviceOrContextError."""
+    """Return the names of a context's graphs, or of the nodes of an ONNX file. Raises DeviceOrContextError."""
     with device_errors(path):
         if is_ep_context(path):
             return [node.name for node in ep_contexts(path)]
@@ -26,9 +26,9 @@ def graph_names_of(path: Path) -> list[str]:
 
 
 def validated(path: Path, device: str | None, strict: bool) -> str:
-    """What was found valid, in words: header, the checksum of every section, and how all graphs fit the device that
-    would run them; of a package those of the context that fits it best. strict: whether a context for another device is
-    an error. Raises DeviceOrContextError."""
+    """Return what was found valid, in words: header, the checksum of every section, and how all graphs fit the device
+    that would run them; of a package those of the context that fits it best. strict: whether a context for another
+    device is an error. Raises DeviceOrContextError."""
     with device_errors(path):
         check_trusted(path)
         if is_package(path):

@@ -104,12 +104,12 @@ class TargetClient(Closing):
         timeout: float = CONNECT_SECONDS,
         notice: Callable[[str], None] | None = None,
     ) -> TargetClient:
-        """Connects and shakes hands within `timeout` seconds. notice: hears when the target is lost and when it is
+        """Connect and shakes hands within `timeout` seconds. notice: hears when the target is lost and when it is
         back."""
         return cls(Reconnecting(partial(dial, host, port, timeout, credentials), notice=notice))
 
     def close(self) -> None:
-        """Ends the session; the server frees its buffers. May be called twice."""
+        """End the session; the server frees its buffers. May be called twice."""
         self._session.close()
         while self._memories:
             self._memories.popitem()[1][1].release()
@@ -156,7 +156,7 @@ class TargetClient(Closing):
         return self._session.requests
 
     def ping(self) -> None:
-        """Returns when the server has answered."""
+        """Return when the server has answered."""
         self._session.through(_ping)
         self.requests["ping"] += 1
 
@@ -166,12 +166,12 @@ class TargetClient(Closing):
         self.requests["ping"] += count
 
     def status(self) -> StatusReport:
-        """How the server is."""
+        """Return how the server is."""
         return self._session.through(lambda link: self._session.ask(link, Status(), StatusReport))
 
     def proven(self, features: Collection[str]) -> frozenset[str]:
-        """Which of these features the device has proven. A server that cannot test a feature, because it is older, has
-        not proven it."""
+        """Return which of these features the device has proven. A server that cannot test a feature, because it is
+        older, has not proven it."""
         testable = self.server.get("features")
         asked = tuple(sorted(name for name in {*features} if isinstance(testable, list) and name in testable))
         if not asked:
@@ -186,7 +186,7 @@ class TargetClient(Closing):
     # --- buffers ----------------------------------------------------------------------------------
 
     def upload(self, data: Data) -> int:
-        """Makes a buffer of the data's bytes in C order. Contiguous data is not copied, and must not be changed until
+        """Make a buffer of the data's bytes in C order. Contiguous data is not copied, and must not be changed until
         the buffer is freed: it may have to be sent again."""
         content = _bytes_of(data)
         self._check(UploadBuffer(content))
@@ -200,14 +200,14 @@ class TargetClient(Closing):
         return handle
 
     def download(self, buffer: int) -> memoryview:
-        """The bytes of a buffer."""
+        """Return the bytes of a buffer."""
         reply = self._session.through(
             lambda link: self._session.ask(link, DownloadBuffer(self._buffer(link, buffer)), BufferData)
         )
         return memoryview(reply.data)
 
     def free(self, *buffers: int) -> None:
-        """Frees buffers."""
+        """Free buffers."""
         for handle in buffers:
             self._known(self._data, handle, "buffer")
         for handle in dict.fromkeys(buffers):
@@ -222,7 +222,7 @@ class TargetClient(Closing):
         return self._session.link.connection.local
 
     def register_memory(self, handle: MemHandle) -> int:
-        """Gives the target a handle's descriptor, for inferences whose inputs or outputs lie there. The handle cannot
+        """Give the target a handle's descriptor, for inferences whose inputs or outputs lie there. The handle cannot
         be closed until `unregister_memory` or `close`. Raises UnusableMemory for a handle without a descriptor,
         TargetError also for a target that is not reached over a local socket (not_on_this_connection)."""
         if not self.shares_memory:
@@ -242,7 +242,7 @@ class TargetClient(Closing):
         return number
 
     def unregister_memory(self, *memories: int) -> None:
-        """Ends that; the target keeps nothing of the memory."""
+        """End that; the target keeps nothing of the memory."""
         for number in memories:
             self._known(self._memories, number, "memory")
         for number in dict.fromkeys(memories):
@@ -252,7 +252,7 @@ class TargetClient(Closing):
     # --- kernels ----------------------------------------------------------------------------------
 
     def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
-        """Builds variants, several at a time where the server has the cores; binaries are read after a launch with the
+        """Build variants, several at a time where the server has the cores; binaries are read after a launch with the
         real sizes. compiled(place, reply) hears of each as it is done; the first that fails ends it. What was heard of
         is not built again when the target is lost."""
         for request in requests:
@@ -266,7 +266,7 @@ class TargetClient(Closing):
         self._session.through(lambda link: self._session.ask_all(link, dict(left), Compiled, hear))
 
     def measure_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
-        """Builds, verifies and times at most limits.variants variants; trials in their order. A variant that fails is
+        """Build, verify and time at most limits.variants variants; trials in their order. A variant that fails is
         told to on_progress at once, and only once, also when the request has to be sent again."""
         self._check(request)
         remaining = Remaining(request)
@@ -292,7 +292,7 @@ class TargetClient(Closing):
             raise self._nonsense(str(error)) from None
 
     def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
-        """Runs launches in order; returns the bytes of each output by name."""
+        """Run launches in order; returns the bytes of each output by name."""
         self._check(request)
 
         def execute(link: Link) -> Executed:
@@ -304,7 +304,7 @@ class TargetClient(Closing):
     # --- contexts ---------------------------------------------------------------------------------
 
     def load_context(self, data: Data, graph: str = "", strict: bool = False) -> ContextLoaded:
-        """Loads a graph of a context binary, the first where `graph` is empty. The data must not be changed until the
+        """Load a graph of a context binary, the first where `graph` is empty. The data must not be changed until the
         context is freed."""
         content = _bytes_of(data)
         self._check(UploadBuffer(content))
@@ -324,8 +324,8 @@ class TargetClient(Closing):
         memory_inputs: Mapping[str, int] = NO_MEMORY,
         memory_outputs: Mapping[str, int] = NO_MEMORY,
     ) -> ContextExecuted:
-        """One inference on inputs by name, each as data or as a registered memory that it lies in. Outputs come back
-        but for those that are written to a registered memory."""
+        """Return one inference on inputs by name, each as data or as a registered memory that it lies in. Outputs come
+        back but for those that are written to a registered memory."""
         given = {name: _bytes_of(data) for name, data in inputs.items()}
 
         def execute(link: Link) -> ContextExecuted:
@@ -336,7 +336,8 @@ class TargetClient(Closing):
         return self._session.through(execute)
 
     def profile_context(self, request: ProfileContext, on_progress: OnProgress = None) -> memoryview:
-        """The profile log of inferences on the same inputs; context and memories of the request are this client's."""
+        """Return the profile log of inferences on the same inputs; context and memories of the request are this
+        client's."""
 
         def profile(link: Link) -> ContextProfiled:
             theirs = replace(
@@ -368,7 +369,7 @@ class TargetClient(Closing):
     # --- what is given back -----------------------------------------------------------------------
 
     def free_contexts(self, *contexts: int) -> None:
-        """Frees contexts."""
+        """Free contexts."""
         for handle in contexts:
             self._known(self._contexts, handle, "context")
         for handle in dict.fromkeys(contexts):
@@ -378,7 +379,7 @@ class TargetClient(Closing):
     # --- what belongs to this client, on the server -----------------------------------------------
 
     def _buffer(self, link: Link, handle: int) -> int:
-        """The server's handle of a buffer, put there if it is not."""
+        """Return the server's handle of a buffer, put there if it is not."""
         if handle not in link.buffers:
             data = self._known(self._data, handle, "buffer")
             link.buffers[handle] = self._session.ask(link, UploadBuffer(data), BufferReady).buffer
@@ -388,7 +389,7 @@ class TargetClient(Closing):
         return {name: self._memory(link, number) for name, number in memories.items()}
 
     def _memory(self, link: Link, number: int) -> int:
-        """The server's handle of a memory, registered if it is not."""
+        """Return the server's handle of a memory, registered if it is not."""
         if number not in link.buffers:
             handle, _ = self._known(self._memories, number, "memory")
             request = RegisterMemory(handle.nbytes, handle.offset)
@@ -400,7 +401,7 @@ class TargetClient(Closing):
         return link.buffers[number]
 
     def _context(self, link: Link, handle: int) -> int:
-        """The server's handle of a context, loaded if it is not."""
+        """Return the server's handle of a context, loaded if it is not."""
         if handle not in link.contexts:
             self._load(link, handle)
         return link.contexts[handle]
@@ -421,7 +422,7 @@ class TargetClient(Closing):
             self._session.ask(link, kind(theirs), Done)
 
     def _check(self, request: Any) -> None:
-        """Refuses what the server would refuse, before it is sent."""
+        """Refuse what the server would refuse, before it is sent."""
         try:
             check_limits(request, self.limits)
         except ProtocolError as error:
@@ -441,5 +442,5 @@ def _ping(link: Link) -> None:
 
 
 def _bytes_of(data: Data) -> Blob:
-    """The bytes of an array in C order, not copied when they lie so."""
+    """Return the bytes of an array in C order, not copied when they lie so."""
     return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data

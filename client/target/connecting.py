@@ -55,13 +55,13 @@ class OwnServer(Protocol):
     explanation: tuple[str, ...]
 
     def revive(self) -> tuple[str, int]:
-        """Starts it again; where it listens now. Raises TargetError."""
+        """Start it again; where it listens now. Raises TargetError."""
 
     def last_words(self) -> str:
-        """How it ended; nothing while it runs."""
+        """Return how it ended; nothing while it runs."""
 
     def stop(self) -> None:
-        """Stops it. May be called twice."""
+        """Stop it. May be called twice."""
 
 
 def parse_address(text: str, origin: str) -> tuple[str, int]:
@@ -92,7 +92,7 @@ def is_agent(text: str) -> bool:
 
 
 def _agent(text: str, origin: str) -> str:
-    """The address of an agent, as it is. Raises TargetError (bad_address)."""
+    """Return the address of an agent, as it is. Raises TargetError (bad_address)."""
     address, mark, place = text.removeprefix(AGENT_PREFIX).partition("#")
     match = _ADDRESS.fullmatch(address) or _ADDRESS.fullmatch(f"{address}:{DEFAULT_PORT}")
     found = "/" in address or (match is not None and 1 <= int(match["port"]) <= 65535)
@@ -122,22 +122,22 @@ class Target(Closing):
     reconnect_seconds: float = RECONNECT_SECONDS
 
     def connect(self) -> TargetClient:
-        """A new session. Raises TargetError."""
+        """Return a new session. Raises TargetError."""
         revive = None if self.server is None else self.revive
         return TargetClient(Reconnecting(self.dial, revive, self.notice, self.reconnect_seconds))
 
     def dial(self) -> TargetConnection:
-        """A single connection, which is not made again when it is lost. Raises TargetError."""
+        """Return a single connection, which is not made again when it is lost. Raises TargetError."""
         last_words = None if self.server is None else self.server.last_words
         return dial(self.host, self.port, CONNECT_SECONDS, self.credentials, last_words)
 
     def revive(self) -> None:
-        """Starts the server again, if it is our own. Raises TargetError."""
+        """Start the server again, if it is our own. Raises TargetError."""
         if self.server is not None:
             self.host, self.port = self.server.revive()
 
     def close(self) -> None:
-        """Stops the server, if it is our own."""
+        """Stop the server, if it is our own."""
         if self.server is not None:
             self.server.stop()
 
@@ -152,7 +152,7 @@ def choose_target(
     adb: AdbRequest | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Target:
-    """The target by the rule above.
+    """Return the target by the rule above.
 
     option: what --target says; environment: where TARGET_SERVER_SOCKET and GPUTUNE_DEVICE are looked up;
     GPUTUNE_TOKEN is too, once a server that runs already is going to be used; device: what --device says; log_level:
@@ -221,7 +221,7 @@ def _behind_agent(
     log_level: str | None,
     notice: Callable[[str], None] | None,
 ) -> Target:
-    """A server of our own for the device of an agent, whose token is given as a running server's is."""
+    """Return a server of our own for the device of an agent, whose token is given as a running server's is."""
     if credentials.tls is not None:
         raise TargetError("contradiction", f"{origin} names an agent, and TLS is for target servers; drop --tls_ca")
     token = credentials.completed(environment, AGENT_TOKEN_VARIABLE).completed(environment).token
@@ -237,7 +237,7 @@ def _behind_agent(
 
 
 def check_adb_alone(adb: AdbRequest, others: Mapping[str, str | None], credentials: Credentials) -> None:
-    """Raises TargetError (contradiction) when --adb is given together with what says something else: other options,
+    """Raise TargetError (contradiction) when --adb is given together with what says something else: other options,
     each with its value, or credentials. Only a server that a person starts may have a token that is known before."""
     for option, value in others.items():
         if value is not None:
@@ -267,7 +267,7 @@ def _over_adb(
 
 
 def _logging(level: str | None) -> tuple[str, ...]:
-    """The options of a server of our own that set its log level."""
+    """Return the options of a server of our own that set its log level."""
     return () if level is None else ("--log_level", level)
 
 

@@ -58,7 +58,7 @@ class EmbeddedServer:
         token: str | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> EmbeddedServer:
-        """Starts a server and waits until it listens.
+        """Start a server and wait until it listens.
 
         options: more of them; token: else a new one; variables: beside this process's own.
         Raises TargetError (server_not_started, no_device, no_agent, no_agent_device)."""
@@ -101,7 +101,7 @@ class EmbeddedServer:
         )
 
     def revive(self) -> tuple[str, int]:
-        """Starts the server again, with the same token, after ending what is left of it; its new host and port.
+        """Start the server again, with the same token, after ending what is left of it; its new host and port.
 
         Raises TargetError (server_not_started, no_device, no_agent, no_agent_device)."""
         self.kill()
@@ -110,7 +110,7 @@ class EmbeddedServer:
         return self.host, self.port
 
     def last_words(self) -> str:
-        """How the server ended and the last lines that it wrote; nothing while it runs."""
+        """Return how the server ended and the last lines that it wrote; nothing while it runs."""
         try:
             code = self._process.wait(DYING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -120,11 +120,11 @@ class EmbeddedServer:
         return f"the embedded server ended with {how}" + (f": {said}" if said else "")
 
     def kill(self) -> None:
-        """Ends the server at once, from any thread; `stop` is called all the same."""
+        """End the server at once, from any thread; `stop` is called all the same."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Stops the server and waits for its end. May be called twice."""
+        """Stop the server and wait for its end. May be called twice."""
         _stop(self._process)
         self._errors.close()
 
@@ -146,7 +146,7 @@ def _not_started(reason: str) -> TargetError:
 
 
 def _tail(file: IO[bytes], count: int) -> str:
-    """The last lines of what an ended process wrote, in one."""
+    """Return the last lines of what an ended process wrote, in one."""
     file.seek(0)
     return " | ".join(file.read().decode(errors="replace").strip().splitlines()[-count:])
 

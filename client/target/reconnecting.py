@@ -44,7 +44,7 @@ class Reconnecting:
     seconds: float = RECONNECT_SECONDS
 
     def again(self, why: str, before: Asking) -> Asking:
-        """A connection in place of one that was lost. Raises TargetError: what waiting does not help against,
+        """Return a connection in place of one that was lost. Raises TargetError: what waiting does not help against,
         device_changed, and connection_lost when the time is up."""
         began = time.monotonic()
         self._say(f"{why}; connecting again for up to {self.seconds:g} s")
@@ -93,8 +93,8 @@ def _passing(error: TargetError) -> TargetError:
 
 
 def _difference(now: Asking, before: Asking) -> str:
-    """What is not as it was of what measurements depend on: the device, less how much memory it has left to give, and
-    the settings that change a driver's code or its time."""
+    """Return what is not as it was of what measurements depend on: the device, less how much memory it has left to
+    give, and the settings that change a driver's code or its time."""
     mine, theirs = (DeviceIdentity.from_dict(connection.device).to_dict() for connection in (now, before))
     mine["settings"], theirs["settings"] = now.server.get("settings"), before.server.get("settings")
     names = [name for name in mine if name not in MEMORY]

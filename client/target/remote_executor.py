@@ -41,7 +41,7 @@ class RemoteExecutor:
     device_open_ns = 0
 
     def __init__(self, client: TargetClient, path: Path, graph: str | None, strict: bool) -> None:
-        """Checks the header here, then sends the context, of a package that which fits the target best. It stays in
+        """Check the header here, then send the context, of a package that which fits the target best. It stays in
         memory as long as this, so that it can be sent again whatever became of the file.
 
         Raises ContextError subclasses and OSError for the file, ValueError for an unknown graph,
@@ -79,7 +79,7 @@ class RemoteExecutor:
         return self._client.status().state
 
     def run_timed(self, inputs: Values, outputs: Mapping[str, MemHandle] = NOTHING) -> tuple[dict[str, Array], int]:
-        """One inference: its outputs, and its ns by the target's clock from the first input to the last output.
+        """Return one inference: its outputs, and its ns by the target's clock from the first input to the last output.
 
         inputs: arrays, which are sent, and memory handles, which the target's device uses as they lie; outputs: handles
         where outputs shall be, of which those returned are views. Handles need a target on a local socket; they are
@@ -108,11 +108,11 @@ class RemoteExecutor:
         return self._client.shares_memory
 
     def allocate_for(self, tensor: TensorRecord) -> MemHandle:
-        """New memory for an input or output, that the target can be given. Raises UnusableMemory."""
+        """Return new memory for an input or output, that the target can be given. Raises UnusableMemory."""
         return MemHandle.allocate(tensor.nbytes)
 
     def release(self, handle: MemHandle) -> None:
-        """Gives up a handle that was given to an inference, so that it can be closed. Raises TargetError."""
+        """Give up a handle that was given to an inference, so that it can be closed. Raises TargetError."""
         self._registered.release(handle)
 
     def profile(
@@ -124,15 +124,15 @@ class RemoteExecutor:
         title: str = "",
         outputs: Mapping[str, MemHandle] = NOTHING,
     ) -> memoryview:
-        """The log of so many inferences on the same inputs and outputs, given as for run_timed, as the target has
-        written it. level, compared, title: as of the message ProfileContext. Raises TargetError."""
+        """Return the log of so many inferences on the same inputs and outputs, given as for run_timed, as the target
+        has written it. level, compared, title: as of the message ProfileContext. Raises TargetError."""
         arrays, here, there = self._given(inputs, outputs)
         return self._client.profile_context(
             ProfileContext(self._context, arrays, inferences, level, compared, title[:TITLE_CHARACTERS], here, there)
         )
 
     def close(self) -> None:
-        """Frees the context on the target, which cannot be run any more, and gives up all handles. Raises
+        """Free the context on the target, which cannot be run any more, and give up all handles. Raises
         TargetError."""
         try:
             self._client.free_contexts(self._context)
@@ -142,7 +142,7 @@ class RemoteExecutor:
     def _given(
         self, inputs: Values, outputs: Mapping[str, MemHandle]
     ) -> tuple[dict[str, Blob], dict[str, int], dict[str, int]]:
-        """The bytes of inputs, and by the client's numbers the memories of others and of outputs."""
+        """Return the bytes of inputs, and by the client's numbers the memories of others and of outputs."""
         known = {tensor.name for tensor in self.graph.inputs}
         inputs = {name: value for name, value in inputs.items() if name in known or not is_empty(value)}
         handles = {name: value for name, value in inputs.items() if isinstance(value, MemHandle)}
@@ -167,7 +167,7 @@ class _Registered:
         self._numbers: OrderedDict[int, tuple[MemHandle, int]] = OrderedDict()  # by id of a handle that is held here
 
     def know(self, handles: Sequence[MemHandle]) -> None:
-        """Registers those that are not, and gives others up where there would be too many. Raises TargetError."""
+        """Register those that are not, and give others up where there would be too many. Raises TargetError."""
         used = {id(handle): handle for handle in handles}
         others = [key for key in self._numbers if key not in used]
         most = max(self._client.limits.registered // SHARE, len(used))
@@ -179,16 +179,16 @@ class _Registered:
             self._numbers.move_to_end(key)
 
     def numbers(self, handles: Mapping[str, MemHandle]) -> dict[str, int]:
-        """The client's numbers of handles that are known, by the same names."""
+        """Return the client's numbers of handles that are known, by the same names."""
         return {name: self._numbers[id(handle)][1] for name, handle in handles.items()}
 
     def release(self, handle: MemHandle) -> None:
-        """Gives one up."""
+        """Give one up."""
         if (known := self._numbers.pop(id(handle), None)) is not None:
             self._client.unregister_memory(known[1])
 
     def release_all(self) -> None:
-        """Gives all up."""
+        """Give all up."""
         while self._numbers:
             self._client.unregister_memory(self._numbers.popitem()[1][1])
 

@@ -97,7 +97,7 @@ class Session:
         self._heartbeat = Heartbeat(self._beat_seconds, self._beat)
 
     def close(self) -> None:
-        """Ends the session; the server frees what belongs to it. May be called twice. In a fork, nothing is done: the
+        """End the session; the server frees what belongs to it. May be called twice. In a fork, nothing is done: the
         connection is the other process's."""
         if not self._opened.here:
             return
@@ -108,7 +108,7 @@ class Session:
         self.link.connection.close()
 
     def through(self, work: Callable[[Link], R]) -> R:
-        """Does some work on the connection, again on a new one when that is lost meanwhile.
+        """Do some work on the connection, again on a new one when that is lost meanwhile.
 
         Raises TargetError: lost_again when a server ended for the second time while its device was at work, which is
         another server that comes back; connection_lost when the way there was lost too often; what Reconnecting raises,
@@ -139,7 +139,7 @@ class Session:
                     raise TargetError("connection_lost", f"lost {LOSSES} times during one request: {reason}")
 
     def if_connected(self, work: Callable[[Link], object]) -> None:
-        """Does work that a lost connection has made needless; nothing in a fork. Raises TargetError for what else goes
+        """Do work that a lost connection has made needless; nothing in a fork. Raises TargetError for what else goes
         wrong."""
         if not self._opened.here:
             return
@@ -161,8 +161,8 @@ class Session:
         on_progress: OnProgress = None,
         descriptor: int | None = None,
     ) -> R:
-        """The reply to a request, inside `work`. Source texts travel once per connection. descriptor: goes with the
-        request, over a local socket. Raises TargetError."""
+        """Return the reply to a request, inside `work`. Source texts travel once per connection. descriptor: goes with
+        the request, over a local socket. Raises TargetError."""
         reply = self._send(link, request, on_progress, descriptor)
         if isinstance(reply, Error) and reply.name == "unknown_source":  # the server had to forget some texts
             link.sources.clear()
@@ -174,7 +174,7 @@ class Session:
     def ask_all(
         self, link: Link, requests: Mapping[int, Any], expected: type[R], answered: Callable[[int, R], object]
     ) -> None:
-        """Asks all requests, in their order and several at a time: answered(number, reply) hears of each reply as it
+        """Ask all requests, in their order and several at a time: answered(number, reply) hears of each reply as it
         comes. Inside `work`, of one kind. Raises TargetError, the first one, when none is under way any more."""
         waiting, again = deque(requests), set[int]()
 
@@ -202,7 +202,7 @@ class Session:
             return link.connection.ask(self._to_send(link, request), on_progress, descriptor)
 
     def _to_send(self, link: Link, request: R) -> R:
-        """The request without the source texts that the server has, counted."""
+        """Return the request without the source texts that the server has, counted."""
 
         def only_new_source(launch: Launch) -> Launch:
             if launch.source_sha256 in link.sources:
@@ -239,7 +239,7 @@ class Session:
 
 @contextmanager
 def _noting(link: Link, kind: type) -> Iterator[None]:
-    """Notes which kind of request was under way when the connection was lost."""
+    """Note which kind of request was under way when the connection was lost."""
     try:
         yield
     except TargetError:

@@ -31,7 +31,7 @@ class TargetSource(Protocol):
     def explanation(self) -> Sequence[str]: ...
 
     def connect_all(self) -> Sequence[TargetClient]:
-        """The sessions to begin with, at least one; all devices are alike. Raises TargetError, ConfigError."""
+        """Return the sessions to begin with, at least one; all devices are alike. Raises TargetError, ConfigError."""
 
     @property
     def arrived(self) -> Arrived | None:
@@ -54,8 +54,8 @@ class Targets(Closing):
         self.explanation = tuple(dict.fromkeys(line for target in targets for line in target.explanation))
 
     def connect_all(self) -> tuple[TargetClient, ...]:
-        """A new session on each, in the order in which they were named; then another on each whose device is no CPU:
-        its server builds the programs of the one while the device measures those of the other.
+        """Return a new session on each, in the order in which they were named; then another on each whose device is no
+        CPU: its server builds the programs of the one while the device measures those of the other.
 
         Raises TargetError, and ConfigError when two of them are one server or have different devices or settings."""
         clients: list[TargetClient] = []
@@ -73,7 +73,7 @@ class Targets(Closing):
         return None
 
     def close(self) -> None:
-        """Ends the sessions, then the servers of our own. May be called twice."""
+        """End the sessions, then the servers of our own. May be called twice."""
         self._open.close()
 
 
@@ -86,8 +86,8 @@ def choose_targets(
     adb: AdbRequest | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Targets:
-    """The targets that --target names, with a comma between them; one by the rule of choose_target, which says what the
-    arguments mean, where it names one or none. Raises TargetError, ConfigError."""
+    """Return the targets that --target names, with a comma between them; one by the rule of choose_target, which says
+    what the arguments mean, where it names one or none. Raises TargetError, ConfigError."""
     addresses = [None] if option is None else _split(option)
     return Targets(
         [
@@ -106,7 +106,7 @@ def choose_targets(
 
 
 def _split(option: str) -> list[str]:
-    """The addresses in --target, none of them twice."""
+    """Return the addresses in --target, none of them twice."""
     texts = option.split(",")
     if len(texts) == 1:
         return texts
@@ -120,7 +120,7 @@ def _split(option: str) -> list[str]:
 
 
 def _check_alike(one: TargetClient, other: TargetClient) -> None:
-    """Raises ConfigError when two sessions are with the same server, or their devices or settings differ."""
+    """Raise ConfigError when two sessions are with the same server, or their devices or settings differ."""
     if one.server.get("instance") == other.server.get("instance") is not None:
         raise ConfigError(f"--target names one server twice: {one.address} and {other.address}; drop one")
     if wrong := unlike((one.device, one.server), (other.device, other.server)):
@@ -130,8 +130,8 @@ def _check_alike(one: TargetClient, other: TargetClient) -> None:
 
 
 def unlike(one: Described, other: Described) -> str:
-    """What of two devices and their servers' settings differs, where times of one would not hold for the other; empty
-    where nothing does."""
+    """Return what of two devices and their servers' settings differs, where times of one would not hold for the other;
+    empty where nothing does."""
     for what, mine, theirs in (
         ("device", _lasting(one[0]), _lasting(other[0])),
         ("setting", _settings(one[1]), _settings(other[1])),
@@ -143,7 +143,7 @@ def unlike(one: Described, other: Described) -> str:
 
 
 def _lasting(device: Mapping[str, object]) -> Mapping[str, object]:
-    """A device's identity less how much memory it has left to give."""
+    """Return a device's identity less how much memory it has left to give."""
     return {name: value for name, value in device.items() if name not in MEMORY}
 
 

@@ -14,7 +14,7 @@ from gputune.server.protocol.messages import PROTOCOL_VERSION
 
 
 def describe(client: TargetClient) -> dict[str, Any]:
-    """The answer of a server as values for JSON, with its address, protocol, device tier and own words.
+    """Return the answer of a server as values for JSON, with its address, protocol, device tier and own words.
 
     Raises TargetError."""
     report = dataclasses.asdict(client.status())
@@ -37,7 +37,7 @@ def state_of(client: TargetClient) -> Mapping[str, object]:
 
 
 def lines_of(status: Mapping[str, Any]) -> list[str]:
-    """What describe() gave, in a few lines."""
+    """Return what describe() gave, in a few lines."""
     answered = ", ".join(f"{count} {kind}" for kind, count in sorted(status["requests"].items()) if count)
     state = ", ".join(
         f"{name} {_short(value)}" for name, value in sorted(status["state"].items()) if name not in COUNTS
@@ -55,31 +55,31 @@ def lines_of(status: Mapping[str, Any]) -> list[str]:
 
 
 def software_of(status: Mapping[str, Any]) -> str:
-    """What the server is, and since when."""
+    """Return what the server is, and since when."""
     return f"{status['software']}, protocol {status['protocol']}, up {_duration(status['uptime_seconds'])}"
 
 
 def device_of(status: Mapping[str, Any]) -> str:
-    """Its device."""
+    """Return its device."""
     device = status["device"]
     return f"{device['name']} ({device['platform']}, {device['device_type']}), driver {device['driver_version']}"
 
 
 def work_of(status: Mapping[str, Any]) -> str:
-    """How many clients it has, and what it does for them."""
+    """Return how many clients it has, and what it does for them."""
     waiting = f"{_count(status['queued'], 'request')} waiting"
     return f"{status['clients']}; running: {status['running'] or 'nothing'}; {waiting}"
 
 
 def restarts_of(status: Mapping[str, Any]) -> str:
-    """How often its worker was started again, and why."""
+    """Return how often its worker was started again, and why."""
     if not status["worker_restarts"]:
         return "never started again"
     return f"started again {_count(status['worker_restarts'], 'time')}, last because {status['last_restart']}"
 
 
 def memory_of(status: Mapping[str, Any]) -> str:
-    """What it holds for its clients, and how much it would hold at most."""
+    """Return what it holds for its clients, and how much it would hold at most."""
     held, most = (size / (1 << 20) for size in (status["memory_bytes"], status["limits"]["total_bytes"]))
     return f"{held:.1f} MiB of buffers and requests, of at most {most:.0f}"
 

@@ -54,14 +54,14 @@ class Rates:
     bytes_per_ns: float
 
     def roofline_ns(self, work: Work) -> float:
-        """What the work takes at these rates."""
+        """Return what the work takes at these rates."""
         flops_ns = work.flops / self.flops_per_ns if self.flops_per_ns else 0.0
         bytes_ns = work.bytes / self.bytes_per_ns if self.bytes_per_ns else 0.0
         return max(flops_ns, bytes_ns)
 
 
 def rates_of(standings: Iterable[Standing]) -> Rates:
-    """The best rates that any of the tasks has reached."""
+    """Return the best rates that any of the tasks has reached."""
     measured = [(standing.work, standing.best_ns) for standing in standings if standing.best_ns]
     return Rates(
         max((work.flops / best_ns for work, best_ns in measured), default=0.0),
@@ -70,13 +70,13 @@ def rates_of(standings: Iterable[Standing]) -> Rates:
 
 
 def times_of(standings: Mapping[int, Standing]) -> dict[int, float]:
-    """The best time of each task, by its place; one that has none yet is guessed by its work."""
+    """Return the best time of each task, by its place; one that has none yet is guessed by its work."""
     rates = rates_of(standings.values())
     return {place: one.best_ns or _guess_ns(one.work, rates) for place, one in standings.items()}
 
 
 def expected_gain_ns(place: int, standings: Mapping[int, Standing], inference: Inference, least: float) -> float:
-    """What the next batch of a task may save of an inference, in nanoseconds; infinite where nothing has worked.
+    """Return what the next batch of a task may save of an inference, in nanoseconds; infinite where nothing has worked.
 
     least: the share of its time that any task may gain, for the roofline is drawn by tasks that are not at their best
     either, and on a device whose speed changes, a task may seem to be at it by chance.
@@ -111,7 +111,7 @@ def _gap_ns(place: int, standings: Mapping[int, Standing], least: float) -> floa
 def most_promising(
     candidates: Iterable[int], standings: Mapping[int, Standing], inference: Inference, least: float, worth: float
 ) -> int | None:
-    """The candidate whose next batch is expected to gain most; None when none is worth it.
+    """Return the candidate whose next batch is expected to gain most; None when none is worth it.
 
     standings: of all tasks of the generation, by place. least: as for `expected_gain_ns`. worth: the share of the time
     of an inference that a batch must be expected to gain.
@@ -131,6 +131,6 @@ def largest_first(works: Sequence[tuple[int, Work]]) -> list[int]:
 
 
 def _guess_ns(work: Work, rates: Rates) -> float:
-    """What a task may take that was not measured."""
+    """Return what a task may take that was not measured."""
     roofline_ns = rates.roofline_ns(work)
     return FAR_FROM_ROOFLINE * roofline_ns or max(work.flops, FLOPS_PER_BYTE * work.bytes) / GUESSED_FLOPS_PER_NS

@@ -11,7 +11,7 @@ from gputune.kernels.family import DeviceLimits
 
 
 def proven_features(targets: Iterable[TargetClient], tasks: Iterable[Task], limits: DeviceLimits) -> frozenset[str]:
-    """The features for which tasks ask and which all targets have proven. Targets are asked only if a task asks. Raises
-    TargetError."""
+    """Return the features for which tasks ask and which all targets have proven. Targets are asked only if a task asks.
+    Raises TargetError."""
     asked = asked_by(tasks, limits)
     return asked.intersection(*(target.proven(asked) for target in targets)) if asked else asked

@@ -54,7 +54,7 @@ def of_tasks(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str
 
 
 def untuned(task: Task, limits: DeviceLimits) -> Outcome:
-    """The default configuration, unmeasured: what tuning effort none gives."""
+    """Return the default configuration, unmeasured: what tuning effort none gives."""
     key = task_key(task)
     return Outcome(
         key=key.digest,
@@ -74,13 +74,13 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
 
 
 def pinned(search: TaskSearch, configuration: Configuration, drift: Drift | None) -> Outcome:
-    """The configuration that a user has pinned; drift is None when it was known to work before."""
+    """Return the configuration that a user has pinned; drift is None when it was known to work before."""
     default_ns, tuned_ns = search.time_ns(search.default), search.time_ns(configuration)
     return _searched(search, drift, configuration, search.statuses(), default_ns, tuned_ns)
 
 
 def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outcome:
-    """What a search has led to; drift is None for a winner from the cache."""
+    """Return what a search has led to; drift is None for a winner from the cache."""
     return _searched(search, drift, winner.configuration, winner.trials, winner.default_ns, winner.median_ns)
 
 

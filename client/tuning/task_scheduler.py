@@ -114,7 +114,7 @@ class Entry:
         self.look()
 
     def look(self) -> None:
-        """Reads its standing, while no target has it: the thread of one changes its search."""
+        """Read its standing, while no target has it: the thread of one changes its search."""
         search = self.search
         self.standing = Standing(
             search.work, search.best_ns or None, search.fruitless, gained=search.gained, doubt=search.doubt
@@ -149,8 +149,8 @@ class TaskScheduler:
         self.trial_budget = trial_budget
 
     def take(self, worker: int) -> tuple[Entry, Todo] | None:
-        """What this target does next; None when there is nothing more for it. The entry is its own until it is given
-        back."""
+        """Return what this target does next; None when there is nothing more for it. The entry is its own until it is
+        given back."""
         with self._lock:
             idle = [entry for entry in self._entries if not (entry.busy or entry.finished or self._stopped)]
             mine = [entry for entry in idle if entry.worker in (None, worker)]
@@ -165,7 +165,7 @@ class TaskScheduler:
             return chosen
 
     def give_back(self, entry: Entry, todo: Todo, trials: int, seconds: float) -> None:
-        """That is done: so many new configurations are known, and it took so long."""
+        """Check that is done: so many new configurations are known, and it took so long."""
         with self._lock:
             entry.busy = False
             entry.look()
@@ -185,7 +185,7 @@ class TaskScheduler:
             self._stopped = True
 
     def others(self, entry: Entry) -> dict[TaskKey, Configuration]:
-        """The best so far of other tasks that no target measures now."""
+        """Return the best so far of other tasks that no target measures now."""
         with self._lock:
             idle = [other.search for other in self._entries if other is not entry and not other.busy]
             return {search.key: best for search in idle if (best := search.best) is not None}
@@ -246,14 +246,14 @@ class TaskScheduler:
         return mine[0], Todo.SKIP
 
     def _ended(self, entry: Entry) -> tuple[Entry, Todo]:
-        """What becomes of a task when time is over: what is known of it decides."""
+        """Return what becomes of a task when time is over: what is known of it decides."""
         if entry.tuning is None or not entry.search.best:
             return entry, Todo.SKIP
         entry.hurried = True
         return entry, Todo.CONCLUDE
 
     def _step(self, entry: Entry) -> tuple[Entry, Todo]:
-        """Another batch of a task; or its end, if the machine is too busy for a batch to decide anything."""
+        """Return another batch of a task; or its end, if the machine is too busy for a batch to decide anything."""
         doubt, gain = entry.standing.doubt, gain_share(entry.place, self._standings, self._effort.least_gain)
         if doubt is None or not (self._selective and is_blind(doubt, gain)):
             return entry, Todo.STEP
@@ -261,8 +261,8 @@ class TaskScheduler:
         return entry, Todo.CONCLUDE
 
     def _end(self, entry: Entry, late: bool) -> Todo:
-        """What ends a task whose search has nothing more to ask for: to conclude it, once it has tried what is best for
-        others; where it is late, or as much as any task may always gain is not worth it, without that."""
+        """Return what ends a task whose search has nothing more to ask for: to conclude it, once it has tried what is
+        best for others; where it is late, or as much as any task may always gain is not worth it, without that."""
         entry.transferred = ()
         effort, most = self._effort, min(self._effort.finalists, self.trial_budget)
         if not late and most > 0 and self._share(entry) * effort.least_gain >= effort.worth:
@@ -287,7 +287,8 @@ class TaskScheduler:
         return sum(entry.search.task.weight * times[entry.place] for entry in self._entries)
 
     def _late(self, mine: Sequence[Entry]) -> bool:
-        """Whether the time that is left is needed to conclude what was begun, or is too short for the least batch."""
+        """Return whether the time that is left is needed to conclude what was begun, or is too short for the least
+        batch."""
         begun = sum(entry.tuning is not None for entry in mine)
         reserve = self._concluding_seconds * (1 + begun) if self._tried else 0.0
         return self._left() <= max(reserve, LEAST_BATCH * self._each_trial)

@@ -60,12 +60,12 @@ class TaskTuning:
         """Whether a budget has ended something under way."""
 
     def step(self, most: int = BATCH) -> int:
-        """Measures a batch of at most so many; how many new configurations are known after it, 0 when there are no
+        """Measure a batch of at most so many; how many new configurations are known after it, 0 when there are no
         more. Raises TargetError, CacheError."""
         return self.measure(self.search.next_batch(most))
 
     def measure(self, batch: Sequence[Configuration]) -> int:
-        """Measures these configurations, whatever the strategy would ask for, but those that render to known launches;
+        """Measure these configurations, whatever the strategy would ask for, but those that render to known launches;
         how many new ones are known after it. Raises TargetError, CacheError."""
         before = len(self.search.known)
         if twins := self.search.twins(batch):
@@ -81,7 +81,7 @@ class TaskTuning:
         return len(self.search.known) - before
 
     def conclude(self, before: WinnerRecord | None, hurried: bool = False, at_once: bool = False) -> WinnerRecord:
-        """Measures the finalists side by side, unless one batch has done so already, and stores the winner. before: the
+        """Measure the finalists side by side, unless one batch has done so already, and store the winner. before: the
         winner that is to be replaced; hurried: a budget has cut the search short, so that the next generation goes on;
         at_once: nothing is measured any more.
 
@@ -111,8 +111,8 @@ class TaskTuning:
         return winner
 
     def _settle(self, finalists: Sequence[Configuration], finals: int) -> Configuration:
-        """The best of the finalists and of all that are ranked before it when it was measured again. Finalists of one
-        batch were compared there. finals: how often more are measured at most."""
+        """Return the best of the finalists and of all that are ranked before it when it was measured again. Finalists
+        of one batch were compared there. finals: how often more are measured at most."""
         search, met = self.search, list(finalists)
         if search.side_by_side(finalists):
             return self._choose(finalists)
@@ -130,12 +130,13 @@ class TaskTuning:
         return best
 
     def _beside(self, best: Configuration, best_ns: float, other: Configuration) -> float | None:
-        """What another configuration takes on a device as fast as while the best was measured; None where it failed."""
+        """Return what another configuration takes on a device as fast as while the best was measured; None where it
+        failed."""
         cost, other_cost = self.search.cost(best), self.search.cost(other)
         return None if not cost or other_cost is None else best_ns * (other_cost / cost)  # exact where they are equal
 
     def _choose(self, finalists: Sequence[Configuration]) -> Configuration:
-        """The fastest of the finalists, or the default when that is as fast."""
+        """Return the fastest of the finalists, or the default when that is as fast."""
         search, best = self.search, self._fastest(finalists)
         cost, default_cost = search.cost(best), search.cost(search.default)
         assert cost is not None
@@ -146,8 +147,8 @@ class TaskTuning:
         return best if sure and cost < default_cost * (1 - TIE) else search.default
 
     def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
-        """The least cost of those that were not eliminated before the last round: of few samples a median may be small
-        by chance."""
+        """Return the least cost of those that were not eliminated before the last round: of few samples a median may be
+        small by chance."""
         search = self.search
         working = [(cost, place) for place, c in enumerate(finalists) if (cost := search.cost(c)) is not None]
         if not working:
@@ -156,7 +157,7 @@ class TaskTuning:
         return finalists[min(lasting or working)[1]]
 
     def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> None:
-        """Measures a batch, and stores every trial as soon as it is known, then the program that was harvested."""
+        """Measure a batch, and store every trial as soon as it is known, then the program that was harvested."""
         search = self.search
         number, self._number = self._number, self._number + 1
 
@@ -207,8 +208,9 @@ class TaskTuning:
 def _record(
     batch: Sequence[Configuration], place: int, trial: Trial, rendered_sha256: str, drift: float | None, number: int
 ) -> TrialRecord:
-    """The trial of a batch's variant as the cache keeps it; wall times, drift and the batch's number are kept with how
-    it was measured, and whose code it shares by that one's configuration. Raises TargetError for the impossible."""
+    """Return the trial of a batch's variant as the cache keeps it; wall times, drift and the batch's number are kept
+    with how it was measured, and whose code it shares by that one's configuration. Raises TargetError for the
+    impossible."""
     measured = {**trial.measured, "batch": number}
     if isinstance(twin := measured.get("same_as"), int) and 0 <= twin < len(batch):
         measured["same_as"] = configuration_key(batch[twin])

@@ -53,7 +53,7 @@ KEPT_BYTES = 256 << 20
 
 
 def names_of(task: Task, nodes: Sequence[str] = ()) -> tuple[str, ...]:
-    """What patterns may call a task: its title, its op, the digest of its key, and the model's nodes that run it."""
+    """Return what patterns may call a task: title, op, the digest of its key, and the model's nodes that run it."""
     key = task_key(task)
     return (f"{task.op} {key.digest[:10]}", task.op, key.digest, *nodes)
 
@@ -110,7 +110,7 @@ class Tuner:
         self.unfinished = ""  # what the budget has kept `tune` from
 
     def check(self, tasks: Sequence[Task]) -> None:
-        """That what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
+        """Check that what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
         self._options.check_bound([self._names(task) for task in tasks])
         for task in tasks:
             if (pin := self._pin(task)) is None:
@@ -119,8 +119,8 @@ class Tuner:
             check_legal(pin, search.space, search.default, f"pin of {search.title}")
 
     def verdicts(self, tasks: Sequence[Task]) -> dict[Task, Verdict]:
-        """What `tune` will do with each task, and why it will be measured where it will be. Raises TuningError for a
-        pinned configuration that is known not to work, CacheError."""
+        """Return what `tune` will do with each task, and why it will be measured where it will be. Raises TuningError
+        for a pinned configuration that is known not to work, CacheError."""
         found = {task: self._judge(task) for task in tasks}
         known = self._cache.tasks() if any(verdict.measures for verdict in found.values()) else []
         seeding = Seeding(self._cache)
@@ -148,7 +148,7 @@ class Tuner:
         return len(entries)
 
     def expected_trials(self, tasks: Sequence[Task]) -> int:
-        """How many variants will be measured at most, finalists included."""
+        """Return how many variants will be measured at most, finalists included."""
         measured = [(task, verdict) for task in tasks if (verdict := self._judge(task)).measures]
         pins = sum(verdict.pin is not None for _, verdict in measured)
         entries = [Entry(0, self._search(task), one.winner) for task, one in measured if one.pin is None]
@@ -160,8 +160,8 @@ class Tuner:
         done: Callable[[Outcome], None] = lambda outcome: None,
         optional: Collection[Task] = (),
     ) -> list[Outcome]:
-        """The outcome of each task; `done` hears of each as soon as it is known. An `optional` one of which no variant
-        works is left with its default, unmeasured.
+        """Return the outcome of each task; `done` hears of each as soon as it is known. An `optional` one of which no
+        variant works is left with its default, unmeasured.
 
         Raises what `check` does, TuningError when no variant of another task works, CacheMiss when the cache is frozen
         and does not know one, TargetError, CacheError."""
@@ -207,7 +207,7 @@ class Tuner:
         return [outcomes[place] for place in range(len(tasks))]
 
     def _inference(self, tasks: Sequence[Task], known: Mapping[int, Outcome]) -> Inference | None:
-        """What an inference takes by the times of the tasks that are tuned, beside those that are known."""
+        """Return what an inference takes by the times of the tasks that are tuned, beside those that are known."""
         if (inference_ns := self._inference_ns) is None:
             return None
         fixed = {place: outcome.tuned_ns or 0.0 for place, outcome in known.items()}
@@ -220,7 +220,7 @@ class Tuner:
         return inference
 
     def _report(self, tunings: Sequence[TaskTuning]) -> None:
-        """Says in one line how the device changed; the details of each task are said at a higher log level."""
+        """Say in one line how the device changed; the details of each task are said at a higher log level."""
         lines = [tuning.drift_line for tuning in tunings if tuning.drift_line]
         if len(lines) == 1:
             log.warning(lines[0])
@@ -232,7 +232,7 @@ class Tuner:
             )
 
     def identity(self, task: Task) -> str:
-        """Where, and with which code, a task's times belong."""
+        """Return where, and with which code, a task's times belong."""
         return self._search(task).validity.digest
 
     def rendered_sha256(self, task: Task, outcome: Outcome) -> str:
@@ -240,14 +240,14 @@ class Tuner:
         return self._search(task).rendered_sha256(outcome.configuration)
 
     def is_free(self, task: Task) -> bool:
-        """Whether the user leaves the choice of a task's configuration to what is measured."""
+        """Return whether the user leaves the choice of a task's configuration to what is measured."""
         names = self._names(task)
         return self._options.pin_of(names) is None and self._options.wants(names)
 
     def finalists(self, task: Task, most: int) -> list[WinnerRecord]:
-        """The winner of a task that was tuned, those that come close to it, at most so many in all, and the default;
-        they are as it is but for configuration, time and launches. Nothing where the user has chosen, or where nothing
-        has won. Raises CacheError."""
+        """Return the winner of a task that was tuned, those that come close to it, at most so many in all, and the
+        default; they are as it is but for configuration, time and launches. Nothing where the user has chosen, or where
+        nothing has won. Raises CacheError."""
         search = self._search(task)
         if not self.is_free(task) or (winner := self._judge(task).winner) is None:
             return []
@@ -267,8 +267,8 @@ class Tuner:
         ]
 
     def measured(self, task: Task) -> list[tuple[Configuration, float, float]]:
-        """Every configuration of a task that works, with its time as on the device as it was at first, by which they
-        compare, and its median; nanoseconds, fastest first. Nothing where the user has chosen. Raises CacheError."""
+        """Return every configuration of a task that works, with its time as on the device as it was at first, by which
+        they compare, and its median; nanoseconds, fastest first. Nothing where the user chose. Raises CacheError."""
         search = self._search(task)
         if not self.is_free(task):
             return []
@@ -288,7 +288,7 @@ class Tuner:
         return self._cache.trials_of(search.key, search.validity)
 
     def still_holds(self, task: Task, winner: WinnerRecord) -> bool:
-        """Whether what was chosen for a task is legal today and renders to the launches that were measured."""
+        """Return whether what was chosen for a task is legal today and renders to the launches that were measured."""
         return self._search(task).still_holds(winner.configuration, winner.rendered_sha256)
 
     # --- before anything is measured ---------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Tuner:
         return self._options.pin_of(self._names(task))
 
     def _search(self, task: Task) -> TaskSearch:
-        """The search of a task; made once, whatever its weight, because counting a space takes a while."""
+        """Return the search of a task; made once, whatever its weight, because counting a space takes a while."""
         key = task.op, task.problem
         if key not in self._searches:
             self._searches[key] = TaskSearch(
@@ -318,7 +318,7 @@ class Tuner:
         return judge(self._search(task), self._cache, self._effort, self._options, self._names(task))
 
     def _unmeasured(self, task: Task, verdict: Verdict) -> Outcome:
-        """The outcome of a task that is not measured: what is known of it, else its default."""
+        """Return the outcome of a task that is not measured: what is known of it, else its default."""
         search = self._search(task)
         if verdict.pin is not None:
             self._resume(search)
@@ -332,14 +332,14 @@ class Tuner:
         return self._options.cache_mode == "frozen" or self._options.compare_again
 
     def _misses(self, task: Task, verdict: Verdict) -> bool:
-        """Whether the cache lacks what must be known of a task, where nothing may be measured: fused operations can run
-        one by one, and whole contexts are compared again with what has won so far."""
+        """Return whether the cache lacks what must be known of a task, where nothing may be measured: fused operations
+        can run one by one, and whole contexts are compared again with what has won so far."""
         if self._options.compare_again and verdict.winner is not None:
             return False
         return verdict.measures and (verdict.pin is not None or task not in self._optional)
 
     def _check_known(self, missing: Sequence[Task]) -> None:
-        """Raises CacheMiss where the cache lacks tasks and nothing may be measured."""
+        """Raise CacheMiss where the cache lacks tasks and nothing may be measured."""
         if not missing:
             return
         verdicts = self.verdicts(missing)
@@ -354,12 +354,12 @@ class Tuner:
         raise CacheMiss(f"the performance cache is frozen and does not hold {tasks} with another cache_mode first")
 
     def _resume(self, search: TaskSearch) -> None:
-        """Takes in what the cache knows of a task, once."""
+        """Take in what the cache knows of a task, once."""
         if not search.known:
             search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
 
     def _pool(self, entries: Sequence[Entry]) -> int:
-        """The trials that these tasks may take together: what the effort has for each, less what is known."""
+        """Return the trials that these tasks may take together: what the effort has for each, less what is known."""
         trial_budget = 0
         for entry in entries:
             search = entry.search
@@ -371,8 +371,8 @@ class Tuner:
         return finalists_for(self._effort, entry.search.space.size)
 
     def _pinned(self, search: TaskSearch, pin: Configuration) -> Outcome:
-        """The outcome for a configuration that the user has chosen, measured now, beside the default if that is not
-        known. Raises TuningError when it does not work."""
+        """Return the outcome for a configuration that the user has chosen, measured now, beside the default if that is
+        not known. Raises TuningError when it does not work."""
         self._resume(search)
         tuning = self._tuning(self._worker(0, self._cache), search)
         missing = [c for c in (search.default, pin) if configuration_key(c) not in search.known]
@@ -444,13 +444,13 @@ class Tuner:
             one.runner.clear()
 
     def _skipped(self, entry: Entry) -> Outcome:
-        """The outcome of a task that no time was left for: what an earlier generation has found, else the default."""
+        """Return the outcome of a task that no time was left for: what was found earlier, else the default."""
         if entry.before is not None:
             return tuned(entry.search, entry.before, None)
         return replace(untuned(entry.search.task, self._limits), trials=entry.search.statuses())
 
     def _begun(self, worker: _Worker, entry: Entry, scheduler: TaskScheduler) -> TaskTuning:
-        """The tuning of a task on this target, begun now if it was not; what another target had of it stays there."""
+        """Return the tuning of a task on this target, begun now if it was not; that on another target stays there."""
         search = entry.search
         if entry.tuning is not None and entry.tuning.runner.target is not worker.target:
             entry.tuning = self._tuning(worker, search)
@@ -486,14 +486,14 @@ class Tuner:
         return tuned(search, winner, tuning.drift)
 
     def _making_room(self, there: list[TaskTuning]) -> list[TaskTuning]:
-        """Clears away what was used longest ago where buffers take too much; what is still there."""
+        """Clear away what was used longest ago where buffers take too much; what is still there."""
         while len(there) > 1 and sum(one.runner.bytes for one in there) > KEPT_BYTES:
             there.pop(0).runner.clear()
         return there
 
 
 def settings_of(server: Mapping[str, object]) -> dict[str, str]:
-    """The settings of the target that change code or time, as its welcome reports them."""
+    """Return the settings of the target that change code or time, as its welcome reports them."""
     settings = server.get("settings")
     if not isinstance(settings, Mapping):
         return {}

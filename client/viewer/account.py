@@ -38,7 +38,7 @@ class Account:
         return self.elapsed_ns - sum(ns for _, ns in self._stamped())
 
     def rows(self) -> Iterator[tuple[str, int]]:
-        """Names and ns, the rest last: they add up to the whole."""
+        """Yield names and ns, the rest last: they add up to the whole."""
         yield from self._stamped()
         yield "rest", self.rest_ns
 
@@ -93,14 +93,14 @@ def _launching(parts: Times) -> tuple[int, int]:
 
 
 def _outside(rows: Times, begun_ns: int, ended_ns: int) -> int:
-    """What these take before and behind the device's time."""
+    """Return what these take before and behind the device's time."""
     before = np.minimum(rows, begun_ns)
     behind = np.maximum(rows, ended_ns)
     return int((before[:, 1] - before[:, 0] + behind[:, 1] - behind[:, 0]).sum())
 
 
 def _idle(rows: Times, launches: Times, first_ns: int, last_ns: int) -> int:
-    """What these take between two moments while no launch runs."""
+    """Return what these take between two moments while no launch runs."""
     idle_ns = 0
     for begun_ns, ended_ns in np.clip(rows, first_ns, last_ns).tolist():
         running = np.clip(launches, begun_ns, ended_ns)

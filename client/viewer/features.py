@@ -31,7 +31,7 @@ _EXAMPLE = '{"runtrace": true}'
 
 
 def read_features(path: Path) -> Features:
-    """What a config file says; what it leaves out is as usual.
+    """Return what a config file says; what it leaves out is as usual.
 
     The file is {"features": {NAME: true or false}}. Raises ConfigError for anything else in it."""
     content = read_object(path, f'{{"features": {_EXAMPLE}}}')

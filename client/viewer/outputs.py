@@ -32,7 +32,7 @@ SCHEMATIC_COMMAND = "gputune context-binary-generator ... --profiling_level qhas
 
 
 def kind_of(output: Path) -> str:
-    """What a file of this name becomes. Raises ConfigError for a name that says nothing."""
+    """Return what a file of this name becomes. Raises ConfigError for a name that says nothing."""
     kind = output.suffix.lower().removeprefix(".")
     if kind == SUMMARY and "trace" in output.stem.lower():
         return CHROME_TRACE
@@ -42,7 +42,7 @@ def kind_of(output: Path) -> str:
 
 
 def check_wish(profile: Profile, features: Features | None, output: Path) -> None:
-    """That a file can be made of a profile. Raises ConfigError."""
+    """Check that a file can be made of a profile. Raises ConfigError."""
     kind_of(output)
     if profile.schematic is not None:
         return
@@ -54,7 +54,7 @@ def check_wish(profile: Profile, features: Features | None, output: Path) -> Non
 
 
 def write_output(profile: Profile, features: Features | None, output: Path, progress: Progress) -> list[Path]:
-    """Writes a file and what features ask for beside it; the paths of all of them.
+    """Write a file and what features ask for beside it; the paths of all of them.
 
     features: as a config file says; without one a trace is written with those that are usual, and nothing beside other
     files. Raises ConfigError, OutputError, MalformedLog."""

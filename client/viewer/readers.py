@@ -27,12 +27,12 @@ class Reader(Protocol):
     """Writes a profile to a file."""
 
     def __call__(self, profile: Profile, features: Features | None, output: Path, progress: Progress) -> Sequence[Path]:
-        """The files that were written. features: as a config file says, None without one. Raises GputuneError for what
-        cannot be written."""
+        """Return the files that were written. features: as a config file says, None without one. Raises GputuneError
+        for what cannot be written."""
 
 
 def reader_named(name: str) -> Reader:
-    """The reader of that name. Raises ConfigError for a library of another tool, a name that is not known, and a
+    """Return the reader of that name. Raises ConfigError for a library of another tool, a name that is not known, and a
     reader that cannot be loaded."""
     if name == BUILT_IN:
         return write_output

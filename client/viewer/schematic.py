@@ -144,17 +144,17 @@ class Schematic:
     peaks: RooflinePeaks | None = None
 
     def graph(self, digest: str) -> GraphPlan | None:
-        """The graph whose launches have this digest."""
+        """Return the graph whose launches have this digest."""
         return next((one for one in self.graphs if one.digest == digest), None)
 
 
 def write_schematic(path: Path, schematic: Schematic) -> None:
-    """Writes the file. Raises OutputError."""
+    """Write the file. Raises OutputError."""
     write_json(path, {"kind": KIND, "version": VERSION, **asdict(schematic)})
 
 
 def read_schematic(path: Path) -> Schematic:
-    """Raises MalformedLog for a file that is none, or contradicts itself; OSError."""
+    """Raise MalformedLog for a file that is none, or contradicts itself; OSError."""
     with open_file(path) as file:
         content = file.read(LARGEST_BYTES + 1)
     try:

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def summary_of(profile: Profile) -> dict[str, Any]:
-    """All sections of a profile. Moments, those of the zoom and where phases begin, are by the host's clock."""
+    """Return all sections of a profile. Moments, those of the zoom and where phases begin, are by the host's clock."""
     subjects = [_Subject(profile, place) for place in range(len(profile.graphs))]
     sections = {name: [row for subject in subjects for row in rows(subject)] for name, rows in _BY_GRAPH.items()}
     sections |= {name: list(rows(profile)) for name, rows in _BY_LOG.items()}
@@ -310,7 +310,7 @@ _BY_LOG: Mapping[str, Callable[[Profile], Iterator[Row]]] = {
 
 
 def _log(profile: Profile, graph: GraphProfile) -> int:
-    """The place of a graph's log among all."""
+    """Return the place of a graph's log among all."""
     return next(place for place, log in enumerate(profile.logs) if log is graph.log)
 
 

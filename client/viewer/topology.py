@@ -21,7 +21,7 @@ Map = dict[str, Any]
 
 
 def topology_of(profile: Profile) -> Map:
-    """All graphs of a profile."""
+    """Return all graphs of a profile."""
     schematic = profile.schematic
     return {
         "kind": KIND,
@@ -77,7 +77,7 @@ def _planned(one: OperationPlan) -> Map:
 
 
 def _ran(graph: GraphProfile, times: OperationTimes | None) -> Map:
-    """What became of an operation: its launches and their times."""
+    """Return what became of an operation: its launches and their times."""
     if times is None:
         return {"total_ns": 0, "median_ns": 0.0, "launches": []}
     launches = [_launch(place, graph.graph.launches[place], graph) for place in times.launches]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import bench
 import demo
 import docs
 import release

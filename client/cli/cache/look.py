@@ -72,7 +72,7 @@ def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Pa
 
 
 def _choose(summaries: list[TaskSummary], prefix: str, path: Path) -> list[TaskSummary]:
-    """The task's summaries: one per validity that it was measured under."""
+    """Return the task's summaries: one per validity that it was measured under."""
     chosen = [summary for summary in summaries if summary.task.digest.startswith(prefix.lower())]
     digests = sorted({summary.task.digest for summary in chosen})
     if not prefix or not digests:
@@ -105,7 +105,8 @@ def _file_entry(path: Path) -> dict[str, Any]:
 
 
 def _list_files(folder: Path, files: Sequence[Mapping[str, Any]]) -> None:
-    """The files of a folder: the tier in full, as other commands take it, and what there is of it, in 80 columns."""
+    """Show the files of a folder: the tier in full, as other commands take it, and what there is of it, in 80
+    columns."""
     say(f"{folder}: {len(files)} {'file' if len(files) == 1 else 'files'}")
     for entry in files:
         say("")
@@ -143,7 +144,7 @@ def _trial_entry(trial: TrialRecord) -> dict[str, Any]:
 
 
 def _show_tasks(path: Path, summaries: Sequence[TaskSummary]) -> None:
-    """The tasks of a file by the device and driver that they were measured on: two lines each, in 80 columns."""
+    """Show the tasks of a file by the device and driver that they were measured on: two lines each, in 80 columns."""
     say(f"{path}: {len(summaries)} {'task' if len(summaries) == 1 else 'tasks'}")
     by_place: dict[str, list[TaskSummary]] = {}
     for summary in summaries:
@@ -182,7 +183,7 @@ def _show_trials(summary: TaskSummary, trials: Sequence[TrialRecord]) -> None:
 
 
 def _winner_of(summary: TaskSummary, trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The trial whose time the winner has: the last of its configuration, with its median where one has that."""
+    """Return the trial whose time the winner has: the last of its configuration, with its median where one has that."""
     if (winner := summary.winner) is None:
         return None
     own = [trial for trial in trials if trial.status == OK and trial.configuration == winner.configuration]

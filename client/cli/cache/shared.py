@@ -7,7 +7,7 @@ from gputune.client.cli.say import say
 
 
 def words(values: Any) -> str:
-    """A mapping in a few words; empty values say nothing and are left out."""
+    """Return a mapping in a few words; empty values say nothing and are left out."""
     return " ".join(f"{name}={_word(value)}" for name, value in values.items() if value not in ("", [], {}))
 
 
@@ -29,5 +29,5 @@ def size_words(size_bytes: int) -> str:
 
 
 def warned(text: str) -> None:
-    """Says what a cache warns of."""
+    """Say what a cache warns of."""
     say(f"warning: {text}", err=True)

@@ -140,7 +140,7 @@ def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None
 
 
 def _by_file(contents: Contents) -> dict[str, Contents]:
-    """The contents by the name of the file of their device tier; chains go where they were compared."""
+    """Return the contents by the name of the file of their device tier; chains go where they were compared."""
     entries: dict[str, list[Entry]] = {}
     for entry in contents.entries:
         validity = entry.validity

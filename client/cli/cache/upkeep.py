@@ -121,7 +121,7 @@ def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: boo
 
 
 def _show_difference(one: Difference) -> None:
-    """A task that two files choose differently for, in 80 columns."""
+    """Show a task that two files choose differently for, in 80 columns."""
     say_wrapped(f"{one.task.digest[:12]} {title(one.task.op, one.task.problem)}")
     for side, winner in (("left", one.left), ("right", one.right)):
         known = f"{time_words(winner.median_ns):>9}  {words(winner.configuration)}" if winner else "        -"
@@ -198,7 +198,7 @@ def _size(text: str) -> int:
 
 
 def _bytes(path: Path) -> int:
-    """The file with its log."""
+    """Return the file with its log."""
     parts = [path, *(Path(f"{path}{suffix}") for suffix in COMPANIONS[:1])]
     return sum(part.stat().st_size for part in parts if part.exists())
 

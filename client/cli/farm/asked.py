@@ -61,7 +61,7 @@ class Asked:
 
     @classmethod
     def read(cls, plain: Mapping[str, object]) -> Asked:
-        """What the journal has. Raises FarmError for what this version has not written."""
+        """Return what the journal has. Raises FarmError for what this version has not written."""
         try:
             found = cls(**{**_tuples(plain), "perf_profile": plain["perf_profile"]})
             found.requests()
@@ -79,16 +79,16 @@ class Asked:
         return [Path(model).stem for model in self.models]
 
     def package(self, model: Path) -> Path:
-        """Where the package of a model is written."""
+        """Return where the package of a model is written."""
         return Path(self.output_dir) / f"{model.stem}{SUFFIX}"
 
     def context(self, model: Path, tier: str) -> Path:
-        """Where the context of a model for a tier is written."""
+        """Return where the context of a model for a tier is written."""
         return Path(self.output_dir) / f"{model.stem}.{tier.replace('/', '-')}.bin"
 
     def requests(self) -> dict[Path, GenerationRequest]:
-        """What is generated of each model on any tier. Raises ConfigError for options that contradict each other or a
-        config file, ModelError."""
+        """Return what is generated of each model on any tier. Raises ConfigError for options that contradict each other
+        or a config file, ModelError."""
         files = model_files([Path(model) for model in self.models], self.input_dimensions, self.input_values)
         return {file.path: self._request(file) for file in files}
 
@@ -131,7 +131,7 @@ class Asked:
         return replace(request, models=[replace(file, values={**own.values, **file.values})])
 
     def _config(self, stem: str) -> Config:
-        """The config file of a model."""
+        """Return the config file of a model."""
         files = list(self._own(self.config_files, stem))
         if len(files) > 1:
             raise ConfigError(f"--config_file: {' and '.join(files)} are both for model {stem!r}; keep one of them")
@@ -146,7 +146,7 @@ class Asked:
         return config
 
     def _own(self, values: Sequence[str], stem: str) -> Iterator[str]:
-        """Those of the values that are for a model, without its name."""
+        """Yield those of the values that are for a model, without its name."""
         for value in values:
             owner = max((each for each in self.stems if value.startswith(f"{each}:")), key=len, default=None)
             if owner in (None, stem):
@@ -154,7 +154,7 @@ class Asked:
 
 
 def found_models(given: Sequence[str]) -> list[Path]:
-    """The files that are named, and those in folders. Raises ModelError, ConfigError."""
+    """Return the files that are named, and those in folders. Raises ModelError, ConfigError."""
     found: list[Path] = []
     for path in (path for value in given for path in _paths(value)):
         inside = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
@@ -185,7 +185,7 @@ def _tuples(value: object) -> Any:
 
 
 def absolute(value: str, stems: Sequence[str] = ()) -> str:
-    """A path from this folder, or what is no path of it, as it is; MODEL: in front of it stays there."""
+    """Return a path from this folder, or what is no path of it, as it is; MODEL: in front of it stays there."""
     owner = max((f"{stem}:" for stem in stems if value.startswith(f"{stem}:")), key=len, default="")
     path = Path(value.removeprefix(owner)).expanduser()
     return f"{owner}{path.resolve()}" if path.exists() else value

@@ -22,7 +22,7 @@ from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds these options; the command gets them as `asked`, an Asked, or None where no model is named."""
+    """Add these options; the command gets them as `asked`, an Asked, or None where no model is named."""
 
     @functools.wraps(command)
     def with_job(

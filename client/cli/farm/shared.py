@@ -25,7 +25,7 @@ class FarmFolder:
     path: Path
 
     def place(self, address: str) -> Place:
-        """Where a scheduler is. Raises FarmError."""
+        """Return where a scheduler is. Raises FarmError."""
         return Place.parse(address, Certificates(self.path))
 
     @property
@@ -40,7 +40,7 @@ class FarmFolder:
 
 
 def farm_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --farm_dir; the command gets it as `farm`, a FarmFolder."""
+    """Add --farm_dir; the command gets it as `farm`, a FarmFolder."""
 
     @functools.wraps(command)
     def with_farm(*arguments: Any, farm_dir: Path | None, **options: Any) -> Any:

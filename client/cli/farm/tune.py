@@ -89,7 +89,7 @@ def tune(
 def _check(
     context: click.Context, asked: Asked | None, scheduler: str | None, devices: Sequence[str], resume: str | None
 ) -> None:
-    """Raises ConfigError for options that do not go together."""
+    """Raise ConfigError for options that do not go together."""
     if (resume is None) == (asked is None):
         raise ConfigError("give --models for a new job, or --resume JOB for one that was begun")
     if (scheduler is None) == (not devices):
@@ -127,7 +127,7 @@ def _run(
 
 
 def _tiers(pool: Pool, seconds: float) -> list[str]:
-    """The tiers that are there; the first device is waited for, as it may have been started just now."""
+    """Return the tiers that are there; the first device is waited for, as it may have been started just now."""
     until = time.monotonic() + seconds
     while not (tiers := pool.tiers()) and time.monotonic() < until:
         with pool.changed:

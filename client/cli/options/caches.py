@@ -14,7 +14,7 @@ FOLDER_DEFAULT = "[default: gputune/performance in the user's cache folder]"
 
 
 def inner_folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    """Callback of --performance_cache_dir, which also takes the folder above, ~/.cache/gputune."""
+    """Convert --performance_cache_dir, which also takes the folder above, ~/.cache/gputune."""
     if value is None or not value.is_dir() or cache_files(value):
         return value
     below = value / default_performance_cache_dir().name

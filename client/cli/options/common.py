@@ -56,7 +56,7 @@ def connection_options(
     over_adb: str = "Start a target server on a phone over adb, and use it",
     several: str = "",
 ) -> Callable[..., Any]:
-    """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
+    """Add the options that say which target a command talks to and how; it gets them as `connection`, a
     ConnectionOptions. `otherwise` says in the help what is used when no target is named, `over_adb` what --adb does,
     `several` what more than one target is for, where a command takes them."""
     if command is None:
@@ -180,12 +180,12 @@ op_packages = click.option(
 def parse_input_dimensions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Callback of --input_dimensions NAME=1,3,224,224[;NAME=...]: names and shapes, for `model_files`."""
+    """Convert --input_dimensions NAME=1,3,224,224[;NAME=...]: names and shapes, for `model_files`."""
     return tuple(_shape_of(part.strip()) for text in values for part in text.split(";"))
 
 
 def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
-    """Name and shape of NAME=1,3,224,224."""
+    """Return name and shape of NAME=1,3,224,224."""
     name, separator, sizes = text.rpartition("=")
     try:
         shape = tuple(int(part) for part in sizes.split(","))
@@ -197,7 +197,7 @@ def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_input_values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Value]:
-    """Callback of --input_value NAME=V0[,V1,...]: values by the names of inputs."""
+    """Convert --input_value NAME=V0[,V1,...]: values by the names of inputs."""
     from gputune.client.model.importer import value_of
 
     found: dict[str, Value] = {}
@@ -213,7 +213,7 @@ def parse_input_values(context: click.Context, parameter: click.Parameter, value
 
 
 def _number(text: str) -> bool | int | float:
-    """A number, true or false."""
+    """Return a number, true or false."""
     if text in ("true", "false"):
         return text == "true"
     try:

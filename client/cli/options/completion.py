@@ -14,8 +14,8 @@ Command = Callable[..., Any]
 
 
 def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The numbers of this machine's devices with their names, untested, since a person waits for them; those that need
-    no driver, and recordings."""
+    """Return the numbers of this machine's devices with their names, untested, since a person waits for them; those
+    that need no driver, and recordings."""
     from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, listed
 
     numbered = [] if incomplete and not incomplete.isdecimal() else listed()
@@ -25,7 +25,7 @@ def devices(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def tiers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The tiers that have a performance cache in the folder."""
+    """Return the tiers that have a performance cache in the folder."""
     from gputune.cache import cache_files
 
     folder = context.params.get("performance_cache_dir") or default_performance_cache_dir()
@@ -33,12 +33,12 @@ def tiers(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def files_or_tiers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The same; where no tier begins so, files."""
+    """Return the same; where no tier begins so, files."""
     return tiers(context, parameter, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def perf_profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The preset perf profiles."""
+    """Return the preset perf profiles."""
     return _beginning(PRESETS, incomplete)
 
 

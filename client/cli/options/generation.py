@@ -58,8 +58,8 @@ class GenerationOptions:
     op_packages: tuple[str, ...]
 
     def request(self, binary_file: Path, **rest: Any) -> GenerationRequest:
-        """The generation that is asked for; options come before what the config file says. Raises ConfigError for
-        options that contradict each other or the config file."""
+        """Return the generation that is asked for; options come before what the config file says. Raises ConfigError
+        for options that contradict each other or the config file."""
         from gputune.client.generation.request import GenerationRequest  # needs what a wrong option does without
 
         given = (*self.wishes.given, *(["--performance_cache_dir"] if self.performance_cache_dir else []))
@@ -206,7 +206,7 @@ _OPTIONS = (
 
 
 def generation_options(command: Callable[..., Any] | None = None, *, deciding: bool = False) -> Callable[..., Any]:
-    """Adds these options; the command gets them as `asked`, a GenerationOptions. deciding: of the options about tuning
+    """Add these options; the command gets them as `asked`, a GenerationOptions. deciding: of the options about tuning
     those alone that decide what is measured."""
     if command is None:
         return functools.partial(generation_options, deciding=deciding)

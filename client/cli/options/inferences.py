@@ -29,7 +29,7 @@ class InferenceOptions:
 
 
 def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options; the command gets them as `inferences`, an InferenceOptions."""
+    """Add the options; the command gets them as `inferences`, an InferenceOptions."""
 
     @functools.wraps(command)
     def with_inferences(

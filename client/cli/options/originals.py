@@ -58,14 +58,14 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
 
 
 def refusal(error: click.NoSuchOption) -> str | None:
-    """What is said of an option of the original tools that a command does not have; None for any other."""
+    """Return what is said of an option of the original tools that a command does not have; None for any other."""
     command = None if error.ctx is None else error.ctx.info_name
     instead = REFUSED.get(command or "", {}).get(error.option_name)
     return None if instead is None else f"{error.option_name} of the original tool is refused: {instead}"
 
 
 def with_version(command: click.Command) -> click.Command:
-    """The command, and each command of a group, with an option that says which gputune this is."""
+    """Return the command, and each command of a group, with an option that says which gputune this is."""
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         with_version(one)
     if not any("--version" in parameter.opts for parameter in command.params):

@@ -14,7 +14,7 @@ from gputune.runtime.power.profiles.presets import PRESETS
 
 
 def perf_profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that choose a perf profile; the command gets it as `perf_profile`, a PerfProfile or None."""
+    """Add the options that choose a perf profile; the command gets it as `perf_profile`, a PerfProfile or None."""
 
     @functools.wraps(command)
     def with_profile(*arguments: Any, perf_profile: str | None, perf_config_yaml: Path | None, **options: Any) -> Any:

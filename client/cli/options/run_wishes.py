@@ -29,7 +29,7 @@ class RunLimits:
     most_events: int = 0
 
     def check(self, number: int, elapsed_ns: int) -> None:
-        """Raises DeviceOrContextError for an inference, counted from 0, that took longer than it may."""
+        """Raise DeviceOrContextError for an inference, counted from 0, that took longer than it may."""
         if self.timeout_us is not None and elapsed_ns > 1000 * self.timeout_us:
             raise DeviceOrContextError(
                 f"timed out: inference {number} took {elapsed_ns / 1000:.0f} us, and --timeout allows {self.timeout_us}"
@@ -37,7 +37,7 @@ class RunLimits:
 
 
 def run_wishes(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options; the command gets them as `limits`, a RunLimits, and what the config file says of graph and
+    """Add the options; the command gets them as `limits`, a RunLimits, and what the config file says of graph and
     cache_compatibility_mode where no option says it. It is not called where contexts are only validated."""
 
     @functools.wraps(command)
@@ -62,7 +62,7 @@ def run_wishes(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _graph(config: RunConfig, graph: str | None, paths: Sequence[Path]) -> str | None:
-    """Which graph runs: that of --graph, else the first that is enabled. Raises ConfigError."""
+    """Return which graph runs: that of --graph, else the first that is enabled. Raises ConfigError."""
     if not config.enable_graphs:
         return graph
     if len(paths) > 1:
@@ -77,7 +77,7 @@ def _graph(config: RunConfig, graph: str | None, paths: Sequence[Path]) -> str |
 
 
 def _validate(paths: Sequence[Path], options: dict[str, Any]) -> None:
-    """Says of each context that it is valid. Raises DeviceOrContextError for the first that is not."""
+    """Say of each context that it is valid. Raises DeviceOrContextError for the first that is not."""
     connection: ConnectionOptions = options["connection"]
     if connection.target is not None or connection.adb is not None:
         raise ConfigError("--validate_binary is for this machine's own devices; omit --target and --adb")

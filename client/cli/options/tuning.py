@@ -41,8 +41,8 @@ class TuningWishes:
     given: tuple[str, ...]
 
     def over(self, config: TuningOptions) -> TuningOptions:
-        """The config file's wishes with these in their place. Pins are put beside the file's, whose own are replaced
-        where they are for the same pattern."""
+        """Return the config file's wishes with these in their place. Pins are put beside the file's, whose own are
+        replaced where they are for the same pattern."""
         fields = dict(self.fields)
         if "pins" in fields:
             fields["pins"] = {**config.pins, **fields["pins"]}
@@ -63,7 +63,7 @@ def _wishes(
     wait_for_quiet: int | None = None,
     fail_under: float | None = None,
 ) -> TuningWishes:
-    """What the values of the options mean. Raises ConfigError."""
+    """Return what the values of the options mean. Raises ConfigError."""
     patterns = [pattern for text in tasks for pattern in parse_patterns(text, "--tasks")]
     budget_seconds = None if tuning_budget is None else parse_budget(tuning_budget, "--tuning_budget")
     options = (
@@ -99,7 +99,7 @@ def _pins(texts: tuple[str, ...]) -> dict[str, dict[str, int]]:
 
 
 def _statuses(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Callback of --retry_failures."""
+    """Convert --retry_failures."""
     if text is None:
         return ()
     wanted = FAILURES if text == "all" else tuple(part.strip() for part in text.split(","))
@@ -196,7 +196,7 @@ _DECIDING = ("tasks", "pin", "cold", "retry_failures", "cache_mode")
 def tuning_options(
     command: Callable[..., Any] | None = None, *, deciding: bool = False, reporting: bool = True
 ) -> Callable[..., Any]:
-    """Adds these options; the command gets them as `wishes`, a TuningWishes. deciding: those alone that decide what is
+    """Add these options; the command gets them as `wishes`, a TuningWishes. deciding: those alone that decide what is
     measured; reporting: also the one that writes a report."""
     if command is None:
         return functools.partial(tuning_options, deciding=deciding, reporting=reporting)

@@ -52,7 +52,8 @@ Rows = npt.NDArray[np.intp]
 def search_arenas(
     lifetimes: Iterable[Lifetime], alignment: int, max_allocation_bytes: int, steps: int = SEARCH_STEPS
 ) -> Placement:
-    """The best plan found: offsets that are multiples of `alignment` in arenas no larger than `max_allocation_bytes`.
+    """Return the best plan found: offsets that are multiples of `alignment` in arenas no larger than
+    `max_allocation_bytes`.
 
     It never has more bytes than that of `plan_arenas`, and is the same for the same tensors in any order. `steps` is
     how many the beam search has, which ends at the bound. Raises MemoryPlanError for a tensor that no arena can hold.
@@ -81,12 +82,12 @@ def search_arenas(
 
 
 def _size(plan: Placement) -> tuple[int, int]:
-    """The smaller the better: bytes, and of as many bytes the arenas."""
+    """Return the smaller the better: bytes, and of as many bytes the arenas."""
     return plan.total_bytes, len(plan.arenas)
 
 
 def _units(plan: Placement, alignment: int) -> int:
-    """The arenas together, each rounded up to the alignment."""
+    """Return the arenas together, each rounded up to the alignment."""
     return sum(-(-nbytes // alignment) for nbytes in plan.arenas)
 
 
@@ -128,7 +129,7 @@ class Sections:
 
     @classmethod
     def of(cls, tensors: Sequence[Lifetime], alignment: int) -> Sections:
-        """The sections of some tensors, at least one."""
+        """Return the sections of some tensors, at least one."""
         first = np.array([each.first_use for each in tensors])
         last = np.array([each.last_use for each in tensors])
         starts = np.unique(first)
@@ -206,7 +207,7 @@ class _Beam:
     """What tells sets of placed tensors apart."""
 
     def of(self, rows: Rows) -> _Beam:
-        """Some of the plans."""
+        """Return some of the plans."""
         return _Beam(self.heights[rows], self.missing[rows], self.places[rows], self.tops[rows], self.marks[rows])
 
     @property
@@ -236,8 +237,8 @@ class _Search:
         self._section_marks = np.array([chance.getrandbits(62) for _ in range(count)], np.int64)
 
     def run(self, width: int, prefers: Shares, weight: float, squarings: int, limit: int) -> Counts | None:
-        """The heights of the tensors in the lowest plan found that is lower than `limit`. prefers: by tensor, how much
-        it is wished that it comes next; weight: how much that counts in choosing among plans."""
+        """Return the heights of the tensors in the lowest plan found that is lower than `limit`. prefers: by tensor,
+        how much it is wished that it comes next; weight: how much that counts in choosing among plans."""
         sections = self._sections
         beam = _Beam(
             np.zeros((1, len(sections.loads)), np.int64),
@@ -274,7 +275,7 @@ class _Search:
         return rows[rank < CHILDREN], tensors[rank < CHILDREN]
 
     def _placed(self, beam: _Beam, rows: Rows, tensors: Rows) -> _Beam:
-        """These rows with one more tensor each, below which nothing lies that comes later; without places."""
+        """Return these rows with one more tensor each, below which nothing lies that comes later; without places."""
         lies, sizes, alive = beam.places[rows, tensors], self._sections.sizes[tensors], self._alive[tensors]
         heights = np.where(alive, (lies + sizes)[:, np.newaxis], np.maximum(beam.heights[rows], lies[:, np.newaxis]))
         missing = beam.missing[rows] - np.where(alive, sizes[:, np.newaxis], 0)
@@ -283,12 +284,12 @@ class _Search:
         return _Beam(heights, missing, no_places, tops, beam.marks[rows] ^ self._marks[tensors])
 
     def _distinct(self, beam: _Beam) -> Rows:
-        """One of the rows for each plan that other orders of placing lead to as well."""
+        """Return one of the rows for each plan that other orders of placing lead to as well."""
         marks = beam.marks + (np.where(beam.missing > 0, beam.heights, 0) * self._section_marks).sum(axis=1)
         return np.unique(marks, return_index=True)[1]
 
     def _lowest(self, beam: _Beam, rows: Rows, bonus: Shares, squarings: int, limit: int, most: int) -> Rows:
-        """Those of the rows that promise most, of what can become lower than the limit."""
+        """Return those of the rows that promise most, of what can become lower than the limit."""
         rows = rows[beam.least[rows] < limit]
         if len(rows) <= most:
             return rows
@@ -299,7 +300,7 @@ class _Search:
         return rows[np.argsort(np.round(score.mean(axis=1) - bonus[rows], 9), kind="stable")[:most]]
 
     def _looked_into(self, beam: _Beam, before: Counts, tensors: Rows, lies: Counts) -> _Beam:
-        """Plans to which a tensor was added, with the places of all that they lack, and the heights that follow from
+        """Plan to which a tensor was added, with the places of all that they lack, and the heights that follow from
         these. before: the places as they were."""
         places = np.maximum(self._sections.highest(beam.heights), lies[:, np.newaxis])
         places = np.where(before == FAR, FAR, self._behind_walls(places))
@@ -308,7 +309,7 @@ class _Search:
         return replace(beam, heights=heights, places=places)
 
     def _behind_walls(self, places: Counts) -> Counts:
-        """The places, those that a wall would cut through behind it."""
+        """Return the places, those that a wall would cut through behind it."""
         if self._wall == FAR:
             return places
         return np.where(
@@ -316,7 +317,7 @@ class _Search:
         )
 
     def _heights(self, steps: Sequence[tuple[Rows, Rows, Counts]], row: int) -> Counts:
-        """Where the tensors lie in a row of the last step."""
+        """Return where the tensors lie in a row of the last step."""
         heights = np.zeros(len(steps), np.int64)
         for rows, tensors, lies in reversed(steps):
             heights[tensors[row]] = lies[row]
@@ -325,7 +326,7 @@ class _Search:
 
 
 def _beams(sections: Sections, wall: int, limit: int, steps: int) -> Iterator[list[int]]:
-    """The heights of plans, each lower than `limit` and than those before, as long as there are steps left."""
+    """Yield the heights of plans, each lower than `limit` and than those before, as long as there are steps left."""
     tensors, count = len(sections.sizes), len(sections.loads)
     numbers = tensors + count * (int(sections.ranges.max()) + 1)  # that a step handles for a plan
     width = max(1, min(BEAM, steps * LARGE_STEP // (2 * tensors * numbers)))
@@ -341,8 +342,8 @@ def _beams(sections: Sections, wall: int, limit: int, steps: int) -> Iterator[li
 
 
 def _preferences(sections: Sections) -> Iterator[tuple[Shares, float, int]]:
-    """What tensors a search prefers and how much, and how sharply the highest sections decide: first by what tensors
-    are, then by chance as well."""
+    """Yield what tensors a search prefers and how much, and how sharply the highest sections decide: first by what
+    tensors are, then by chance as well."""
     sizes, lengths, peaks = (values / values.max() for values in (sections.sizes, sections.lengths, sections.peaks))
     areas = sizes * lengths / (sizes * lengths).max()
     kinds = (

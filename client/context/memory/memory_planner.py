@@ -28,7 +28,7 @@ class Lifetime:
     last_use: int
 
     def overlaps(self, other: "Lifetime") -> bool:
-        """Whether both are alive at some operation."""
+        """Return whether both are alive at some operation."""
         return self.first_use <= other.last_use and other.first_use <= self.last_use
 
 
@@ -93,8 +93,8 @@ def _by_size(lifetimes: Iterable[Lifetime], max_allocation_bytes: int) -> list[L
 def placed_in_order(
     tensors: Sequence[Lifetime], alignment: int, max_allocation_bytes: int, lowest: bool = False
 ) -> Placement:
-    """The tensors, each of them no larger than an arena, placed one after the other: into the smallest gap that holds
-    it, or into the lowest one."""
+    """Return the tensors, each of them no larger than an arena, placed one after the other: into the smallest gap that
+    holds it, or into the lowest one."""
     arenas: list[_Arena] = []
     offsets: dict[str, tuple[int, int]] = {}
     for tensor in tensors:
@@ -112,7 +112,7 @@ def placed_in_order(
 
 
 def placement(tensors: Iterable[Lifetime], offsets: Mapping[str, tuple[int, int]], alignment: int) -> Placement:
-    """The plan that these offsets are. Arenas are numbered from 0, and none of them is without a tensor."""
+    """Return the plan that these offsets are. Arenas are numbered from 0, and none of them is without a tensor."""
     sizes: dict[int, int] = {}
     tensors = list(tensors)
     for tensor in tensors:
@@ -123,8 +123,8 @@ def placement(tensors: Iterable[Lifetime], offsets: Mapping[str, tuple[int, int]
 
 
 def least_bytes(lifetimes: Sequence[Lifetime], alignment: int, arenas: int) -> int:
-    """A lower bound of every plan in so many arenas: the most that is alive at once, each tensor rounded up to the
-    alignment but for the topmost of each arena, behind which nothing has to be aligned."""
+    """Return a lower bound of every plan in so many arenas: the most that is alive at once, each tensor rounded up to
+    the alignment but for the topmost of each arena, behind which nothing has to be aligned."""
     if not lifetimes:
         return 0
     starts = np.unique([each.first_use for each in lifetimes])  # more is alive at some of these than anywhere else
@@ -151,8 +151,8 @@ class _Arena:
         self._rows = np.zeros((4, most), np.int64)  # start, end, first use, last use
 
     def gap(self, tensor: Lifetime, units: int, lowest: bool) -> int:
-        """The start of the smallest or the lowest gap of so many units between those alive with `tensor`; else the
-        place behind them."""
+        """Return the start of the smallest or the lowest gap of so many units between those alive with `tensor`; else
+        the place behind them."""
         starts, ends, first, last = self._rows[:, : self._count]
         together = (first <= tensor.last_use) & (last >= tensor.first_use)
         starts, ends = starts[together], ends[together]

@@ -47,7 +47,7 @@ class Storage:
         return Storage(plan, instances, uses, own, placement)
 
     def ref(self, tensor: str) -> BufferRef:
-        """The memory of a tensor that is no constant."""
+        """Return the memory of a tensor that is no constant."""
         root = self.plan.root(tensor)
         if root in self.own:
             return self.own[root]
@@ -55,7 +55,7 @@ class Storage:
         return BufferRef("arena", arena, offset, self.plan.tensors[root].nbytes)
 
     def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
-        """A scratch buffer of the operation at that place."""
+        """Return a scratch buffer of the operation at that place."""
         arena, offset = self.placement.offsets[_scratch_name(operation, name)]
         return BufferRef("arena", arena, offset, nbytes)
 
@@ -82,7 +82,7 @@ _searched = lru_cache(maxsize=32)(search_arenas)
 
 
 def _uses(plan: Plan) -> dict[str, tuple[int, int]]:
-    """The places of the first and the last operation that name a tensor, or a view of it."""
+    """Return the places of the first and the last operation that name a tensor, or a view of it."""
     found: dict[str, tuple[int, int]] = {}
     for place, operation in enumerate(plan.operations):
         for tensor in (operation.output, *operation.inputs.values()):
@@ -92,7 +92,7 @@ def _uses(plan: Plan) -> dict[str, tuple[int, int]]:
 
 
 def _own_buffers(plan: Plan) -> dict[str, BufferRef]:
-    """The buffers of the graph's inputs and outputs, by the tensor whose memory they are."""
+    """Return the buffers of the graph's inputs and outputs, by the tensor whose memory they are."""
     own: dict[str, BufferRef] = {}
     for index, tensor in enumerate(plan.inputs):
         own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)

@@ -24,7 +24,7 @@ PART_BYTES = 64 << 20
 
 
 def weight_bytes(plans: Iterable[Plan]) -> int:
-    """The bytes of the constants of plans, each once."""
+    """Return the bytes of the constants of plans, each once."""
     arrays = {id(one): one for plan in plans for one in plan.constants.values()}.values()
     return sum({_content(one): int(one.nbytes) for one in arrays}.values())
 
@@ -54,7 +54,7 @@ class Weights:
         self._places: dict[bytes, BufferRef] = {}
 
     def add(self, content: Any, operation: str) -> BufferRef:
-        """Where the constant of an operation lies: where the same bytes lie already, if they do.
+        """Return where the constant of an operation lies: where the same bytes lie already, if they do.
 
         Raises MemoryPlanError when no section can hold it."""
         digest = hashlib.sha256(content).digest()
@@ -63,15 +63,15 @@ class Weights:
         return self._places[digest]
 
     def place(self, digest: bytes) -> BufferRef | None:
-        """Where the constant with a digest lies, if it was added."""
+        """Return where the constant with a digest lies, if it was added."""
         return self._places.get(digest)
 
     def aligned(self, offset: int) -> int:
-        """The next place where a buffer may begin."""
+        """Return the next place where a buffer may begin."""
         return -(-offset // self.alignment) * self.alignment
 
     def sections(self) -> tuple[bytes, ...]:
-        """All of them."""
+        """Return all of them."""
         return tuple(bytes(section) for section in self._sections)
 
     def _append(self, content: Any, operation: str) -> BufferRef:
@@ -138,8 +138,8 @@ class Packings:
         self._known: dict[tuple[tuple[str, bytes], ...], dict[str, BufferRef]] = {}
 
     def add(self, packing: Packing) -> dict[str, BufferRef]:
-        """Where what is packed will lie, by name: where the same lies already, if it does. What is too large for one
-        buffer is kept packed. Raises MemoryPlanError."""
+        """Return where what is packed will lie, by name: where the same lies already, if it does. What is too large for
+        one buffer is kept packed. Raises MemoryPlanError."""
         weights, packed = self._weights, packing.packed
         key = tuple((name, hashlib.sha256(content).digest()) for name, content in packed.items())
         if key not in self._known:
@@ -154,14 +154,14 @@ class Packings:
         return [kernel for part in self._parts for packing, _ in part.packings for kernel in packing.kernels]
 
     def sources(self) -> dict[bytes, bytes]:
-        """The sections of sources by their digests, which come behind those of the weights: one for each, so that
-        contexts for other devices have the same."""
+        """Return the sections of sources by their digests, which come behind those of the weights: one for each, so
+        that contexts for other devices have the same."""
         contents = (each for part in self._parts for packing, _ in part.packings for each in packing.sources.values())
         found = {hashlib.sha256(content).digest(): content for content in contents}
         return {digest: content for digest, content in found.items() if self._weights.place(digest) is None}
 
     def graphs(self, first: int, program: Callable[[PackingKernel], int]) -> tuple[GraphRecord, ...]:
-        """What packs. first: the number of the first section of sources; program: the place of a kernel's."""
+        """Yield what packs. first: the number of the first section of sources; program: the place of a kernel's."""
         places = {
             digest: BufferRef("weights", number, 0, len(content))
             for number, (digest, content) in enumerate(self.sources().items(), first)

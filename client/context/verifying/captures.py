@@ -60,7 +60,7 @@ class Captures:
     graph: as the file has it."""
 
     def __init__(self, path: Path, plan: Plan, outcomes: Outcomes, client: TargetClient) -> None:
-        """Raises ContextError, OSError."""
+        """Raise ContextError, OSError."""
         self._path = path
         self._client = client
         self._copy: ProgramRecord | None = None
@@ -73,7 +73,7 @@ class Captures:
         return self._places[operation]
 
     def read(self, captures: Sequence[Capture], inputs: Mapping[str, Array]) -> list[Array]:
-        """One inference up to the last capture: what each was, as bytes. All of it is held here at once. Raises
+        """Return one inference up to the last capture: what each was, as bytes. All of it is held here at once. Raises
         TargetError, ContextError, DeviceOrContextError."""
         with tempfile.TemporaryDirectory(prefix="gputune-verify-") as folder:
             path = Path(folder) / "captures.bin"
@@ -107,7 +107,7 @@ class Captures:
         )
 
     def _opened(self, captures: Sequence[Capture], copy_program: int) -> GraphRecord:
-        """The graph up to the last capture, with the captures as its outputs and no persistent kernels."""
+        """Return the graph up to the last capture, with the captures as its outputs and no persistent kernels."""
         graph = self.graph
         launches: list[LaunchRecord] = []
         for done in range(1 + max(capture.after for capture in captures)):
@@ -134,7 +134,7 @@ class Captures:
         return replace(launch, arguments=tuple(arguments))
 
     def _elsewhere(self, ref: BufferRef) -> BufferRef:
-        """An output of the graph in an arena of its own, behind the graph's; anything else where it is."""
+        """Return an output of the graph in an arena of its own, behind the graph's; anything else where it is."""
         return (
             replace(ref, kind="arena", index=len(self.graph.arena_bytes) + ref.index) if ref.kind == "output" else ref
         )
@@ -150,8 +150,8 @@ class Captures:
 
 
 def windows(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[range]:
-    """The places of all sizes in turn: at most so many at a time, which take at most so many bytes together; what is
-    larger comes alone."""
+    """Yield the places of all sizes in turn: at most so many at a time, which take at most so many bytes together; what
+    is larger comes alone."""
     first = total = 0
     for place, size in enumerate(sizes):
         if place > first and (total + size > most_bytes or place - first == most):
@@ -163,7 +163,7 @@ def windows(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[range]
 
 
 def array_of(content: Array, dtype: str, shape: Sequence[int]) -> Array:
-    """Captured bytes as the tensor that they are."""
+    """Return captured bytes as the tensor that they are."""
     return content.view(dtype).reshape(shape)
 
 
@@ -189,7 +189,7 @@ def _places(plan: Plan, outcomes: Outcomes, graph: GraphRecord) -> Iterator[Plac
 
 
 def _kernels(operation: Operation, outcomes: Outcomes) -> list[Sequence[str | Scalar]]:
-    """The arguments of an operation's kernels, as its family names them."""
+    """Return the arguments of an operation's kernels, as its family names them."""
     task = operation.task
     instance = family_of(task.op).render(task.problem, outcomes[task_key(task).digest].configuration)
     return [kernel.arguments for kernel in instance.main.sequence]

@@ -75,8 +75,8 @@ def allowed_for(in_half: bool) -> float:
 
 
 def distance(got: Array, want: Array) -> float:
-    """The largest difference by the largest value; infinite where shapes, types other than floats, or what is no number
-    differ. Of whole numbers and bools every one counts."""
+    """Return the largest difference by the largest value; infinite where shapes, types other than floats, or what is no
+    number differ. Of whole numbers and bools every one counts."""
     if got.shape != want.shape or not _alike(got, want):
         return float("inf")
     if not np.issubdtype(want.dtype, np.floating):
@@ -95,7 +95,7 @@ def _alike(got: Array, want: Array) -> bool:
 
 
 def in_words(got: Array, want: Array, allowed: float = ALLOWED) -> str:
-    """How far off a tensor is, and where most; for one that differs."""
+    """Return how far off a tensor is, and where most; for one that differs."""
     if got.shape != want.shape or not _alike(got, want):
         return f"{got.dtype.name} of shape {got.shape}, where {want.dtype.name} of {want.shape} is right"
     error = distance(got, want)

@@ -67,8 +67,8 @@ class Divergence:
         self._allowed = allowed_for(plan.in_half)
 
     def first(self, inputs: Mapping[str, Array]) -> Finding | None:
-        """The first operation that goes wrong on these inputs; None where every tensor that the model has is right.
-        Raises TargetError, ContextError, ConfigError."""
+        """Return the first operation that goes wrong on these inputs; None where every tensor that the model has is
+        right. Raises TargetError, ContextError, ConfigError."""
         known = list(self._in_model)
         sizes = [self._plan.tensors[self._in_model[place]].nbytes for place in known]
         for window in windows(sizes, WINDOW_BYTES, WINDOW_TENSORS):
@@ -80,7 +80,7 @@ class Divergence:
         return None
 
     def _compared(self, places: Sequence[int], inputs: Mapping[str, Array]) -> Iterator[tuple[int, Array, Array]]:
-        """What these operations wrote and what is right, in the model's order."""
+        """Yield what these operations wrote and what is right, in the model's order."""
         plan = self._plan
         want = self._oracle.tensors([plan.holds[self._in_model[place]].name for place in places], inputs)
         read = self._captures.read([self._output(place) for place in places], inputs)
@@ -97,8 +97,8 @@ class Divergence:
             yield place, got.transpose(np.argsort(TO_DEVICE)) if maps else got, right
 
     def _explained(self, place: int, tensor: str, words: str, inputs: Mapping[str, Array]) -> Finding:
-        """Which operation is to blame for a tensor: the one that writes it, one of those before it whose tensors the
-        model does not have, or one that has written where it should not."""
+        """Return which operation is to blame for a tensor: the one that writes it, one of those before it whose tensors
+        the model does not have, or one that has written where it should not."""
         agreeing = len(self._agreeing)
         for suspect in (*sorted(self._uncompared_before(place)), place):
             operands = self._operands(suspect, inputs)
@@ -116,7 +116,7 @@ class Divergence:
         return Finding(place, tensor, words, agreeing, "problem")
 
     def _uncompared_before(self, place: int) -> Collection[int]:
-        """The operations from which the inputs of one come, as far back as the first that were compared."""
+        """Return the operations from which the inputs of one come, as far back as the first that were compared."""
         found: set[int] = set()
         left = [place]
         while left:
@@ -141,7 +141,7 @@ class Divergence:
         return _Operands({name: _Input(after, before, used) for (name, after), before, used in rows}, output)
 
     def _values(self, place: int, operands: _Operands) -> dict[str, Array]:
-        """The inputs of an operation as it had them."""
+        """Return the inputs of an operation as it had them."""
         operation = self._plan.operations[place]
         specs = family_of(operation.task.op).inputs(operation.task.problem)
         return {
@@ -152,7 +152,7 @@ class Divergence:
         }
 
     def _culprit(self, ref: BufferRef, made: _Input, used: int, inputs: Mapping[str, Array]) -> int:
-        """The operation behind which an input of the operation `used` is not any more what it was, by halves."""
+        """Return the operation behind which an input of the operation `used` is not any more what it was, by halves."""
         intact, changed = made.after, used
         while changed - intact > 1:
             middle = (intact + changed) // 2

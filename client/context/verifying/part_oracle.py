@@ -14,7 +14,7 @@ class PartOracle:
     a part what an Oracle does for a model."""
 
     def __init__(self, oracle: Oracle, part: Part, model_inputs: Sequence[Mapping[str, Array]]) -> None:
-        """Raises ConfigError where onnxruntime cannot run the model."""
+        """Raise ConfigError where onnxruntime cannot run the model."""
         self._oracle = oracle
         self._outputs = part.graph.outputs
         self._model_inputs = model_inputs
@@ -27,7 +27,7 @@ class PartOracle:
         return self._oracle.names
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The part's outputs by name, for some of `self.inputs`. Raises ConfigError."""
+        """Return the part's outputs by name, for some of `self.inputs`. Raises ConfigError."""
         return self.tensors(self._outputs, inputs)
 
     def tensors(self, names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -39,8 +39,8 @@ class GroundTruth:
 
 
 def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Sequence[Plan]) -> GroundTruth:
-    """What verifying needs, known to be there before anything takes time: the inputs of the list, else random ones.
-    models: of each plan.
+    """Return what verifying needs, known to be there before anything takes time: the inputs of the list, else random
+    ones. models: of each plan.
 
     Raises ConfigError."""
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
@@ -85,7 +85,7 @@ def _made_up(oracle: Oracle, tensors: Sequence[TensorLike]) -> dict[str, Array]:
 
 
 def _fixed(model: Plan | Graph) -> list[str]:
-    """The inputs that have a value."""
+    """Return the inputs that have a value."""
     return [name for name, value in model.constant_inputs.items() if value.size]
 
 
@@ -129,7 +129,8 @@ class Verifier:
         found: dict[str, Compared],
         allowed: float,
     ) -> tuple[Mapping[str, Array], str, str] | None:
-        """The first inputs on which an output differs, the output and how; `found` gets what all until then show."""
+        """Return the first inputs on which an output differs, the output and how; `found` gets what all until then
+        show."""
         for given in inputs:
             got = executor.run_timed(given)[0]
             for name, want in self._wanted(got, given):
@@ -140,7 +141,7 @@ class Verifier:
         return None
 
     def _wanted(self, got: Mapping[str, Array], inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """The right outputs: the model's own, and then, a window at a time, what is an output by choice."""
+        """Yield the right outputs: the model's own, and then, a window at a time, what is an output by choice."""
         own = self.oracle.run(inputs)
         yield from ((name, own[name]) for name in got if name in own)
         chosen = [name for name in got if name not in own]
@@ -149,7 +150,7 @@ class Verifier:
             yield from self.oracle.tensors([chosen[place] for place in window], inputs).items()
 
     def _reason(self, context: Path, decision: Decision, inputs: Mapping[str, Array]) -> str:
-        """Which operation of the context goes wrong, where one does."""
+        """Return which operation of the context goes wrong, where one does."""
         captures = Captures(context, decision.plan, decision.outcomes, self.client)
         finding = Divergence(decision.plan, captures, self.oracle).first(inputs)
         if finding is not None:
@@ -163,7 +164,7 @@ class Verifier:
 
 
 def told(finding: Finding, decision: Decision) -> str:
-    """A finding in words."""
+    """Return a finding in words."""
     operations = decision.plan.operations
     operation = operations[finding.operation]
     key = task_key(operation.task).digest

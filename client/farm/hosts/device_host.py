@@ -115,7 +115,7 @@ class DeviceHost(Closing):
         return self._draining.is_set()
 
     def report(self) -> dict[str, object]:
-        """How the device is, as plain values."""
+        """Return how the device is, as plain values."""
         counts = self._counts
         return {
             "job": self._job,
@@ -132,7 +132,7 @@ class DeviceHost(Closing):
         }
 
     def close(self) -> None:
-        """Ends all sessions and gives the device back."""
+        """End all sessions and give the device back."""
         self._stop.set()
         self._end_job()
         self._give_back()
@@ -147,8 +147,8 @@ class DeviceHost(Closing):
     # --- calls ------------------------------------------------------------------------------------
 
     def answer(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
-        """The frame that answers a call; `tell` takes those that come before it. Raises nothing: what goes wrong is the
-        frame of an Error."""
+        """Return the frame that answers a call; `tell` takes those that come before it. Raises nothing: what goes wrong
+        is the frame of an Error."""
         try:
             return self._orders[call.order](self, call, tell)
         except ProtocolError as error:
@@ -215,7 +215,7 @@ class DeviceHost(Closing):
         return to_bytes(Pong(), 1)
 
     def _cancel(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
-        """Ends the request under way, with the session: the server frees what belongs to it."""
+        """End the request under way, with the session: the server frees what belongs to it."""
         session = self._sessions.get(call.session)
         if session is not None and session.asked:
             session.connection.hang_up()
@@ -245,7 +245,7 @@ class DeviceHost(Closing):
         self._job, self._until = job, time.monotonic() + LEASE_SECONDS
 
     def _renew(self, job: str) -> bool:
-        """Whether the job has the device; for some time more then."""
+        """Return whether the job has the device; for some time more then."""
         with self._guarded:
             if not job or self._job != job:
                 return False
@@ -253,8 +253,8 @@ class DeviceHost(Closing):
             return True
 
     def _session(self, call: Call) -> _Session:
-        """The session that a call is for. Raises TargetError (stopping), since the request has not begun: no variant
-        of it is to blame."""
+        """Return the session that a call is for. Raises TargetError (stopping), since the request has not begun: no
+        variant of it is to blame."""
         with self._guarded:
             session = self._sessions.get(call.session)
             if session is None or self._job != call.job:
@@ -275,7 +275,7 @@ class DeviceHost(Closing):
                 session.connection.close()
 
     def _drop_idle(self, instance: object) -> None:
-        """Ends the idle sessions with a server that was lost: a batch that was sent there would seem to have ended
+        """End the idle sessions with a server that was lost: a batch that was sent there would seem to have ended
         it."""
         for name, session in list(self._sessions.items()):
             if not session.asked and session.connection.server.get("instance") == instance:
@@ -286,7 +286,7 @@ class DeviceHost(Closing):
             self._drop(name)
 
     def _dialled(self) -> TargetConnection:
-        """A connection to the device's server, which is started again where it is our own and has ended."""
+        """Return a connection to the device's server, which is started again where it is our own and has ended."""
         try:
             return self._target.dial()
         except TargetError as error:
@@ -298,7 +298,7 @@ class DeviceHost(Closing):
     # --- beside the calls -------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """Keeps idle sessions alive, takes the device back from a job that is gone, and reads the device's state."""
+        """Keep idle sessions alive, take the device back from a job that is gone, and read the device's state."""
         while not self._stop.wait(TICK_SECONDS):
             with self._guarded:
                 over = bool(self._job) and time.monotonic() > self._until
@@ -321,7 +321,7 @@ class DeviceHost(Closing):
                 session.lock.release()
 
     def _look(self) -> None:
-        """Reads clocks, temperatures and load; connects again where the server was lost."""
+        """Read clocks, temperatures and load; connects again where the server was lost."""
         if not self._own.lock.acquire(blocking=False):
             return
         try:
@@ -335,7 +335,7 @@ class DeviceHost(Closing):
             self._own.lock.release()
 
     def _after_batch(self) -> None:
-        """Repeats the health check now and then."""
+        """Repeat the health check now and then."""
         if time.monotonic() - self._checked < CHECK_SECONDS or not self._device.acquire(blocking=False):
             return
         try:
@@ -354,7 +354,7 @@ class DeviceHost(Closing):
         self._checked = time.monotonic()
 
     def _recent_trials(self) -> int:
-        """How many variants were measured in the last minute."""
+        """Return how many variants were measured in the last minute."""
         since = time.monotonic() - 60
         return sum(count for when, count in list(self._counts.recent) if when > since)
 

@@ -16,7 +16,8 @@ class DeviceLock(Closing):
     """Held from when it is made until it is closed or the process ends, however that happens."""
 
     def __init__(self, what: str) -> None:
-        """what: names the device. Raises FarmError where another process holds it, and where it cannot be locked."""
+        """Take `what`, which names the device. Raises FarmError where another process holds it, and where it cannot be
+        locked."""
         path = _folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.lock"
         self._descriptor = -1
         try:

@@ -56,7 +56,7 @@ class Speed:
 
     @classmethod
     def read(cls, plain: object) -> Speed | None:
-        """What another process has sent; None for anything else."""
+        """Return what another process has sent; None for anything else."""
         if not isinstance(plain, list | tuple) or len(plain) != 4:
             return None
         if not all(isinstance(value, int | float) and 0 < value < 1e15 for value in plain):
@@ -79,7 +79,7 @@ def deviation(mine: Speed, others: Sequence[Speed]) -> float:
 
 
 def measure(ask: Ask, number: int) -> Speed:
-    """Builds, verifies and times the kernel. ask: sends a request to the device's server and returns the reply. Raises
+    """Build, verify and time the kernel. ask: sends a request to the device's server and returns the reply. Raises
     TargetError (unhealthy) when the device does not do what it should."""
     values = np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
     handles = [_expect(ask(UploadBuffer(data.data)), BufferReady).buffer for data in (values, _result(values))]

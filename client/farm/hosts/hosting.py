@@ -25,8 +25,8 @@ def hosted(
     credentials: Credentials = NONE,
     environment: Mapping[str, str] | None = None,
 ) -> DeviceHost:
-    """The host of a device of this machine, of a target server, or of a phone. name: by default this machine's, with
-    the device. Raises FarmError where another worker has the device, TargetError, ConfigError."""
+    """Return the host of a device of this machine, of a target server, or of a phone. name: by default this machine's,
+    with the device. Raises FarmError where another worker has the device, TargetError, ConfigError."""
     if target is not None and "," in target:
         raise ConfigError("a farm worker has one device; start one for each address of --target")
     what = _what(device, target, adb)

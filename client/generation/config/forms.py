@@ -44,7 +44,7 @@ class Found:
 
 
 def read_file(file: Path, keys: Keys) -> Found:
-    """The content of a config file of either form, every key checked. Raises ConfigError, and TargetError for an
+    """Return the content of a config file of either form, every key checked. Raises ConfigError, and TargetError for an
     address."""
     content = read_object(file, _EXAMPLE)
     if not any(section in content for section in SECTIONS):
@@ -85,7 +85,7 @@ def _inner(file: Path, content: Mapping[str, Any], keys: Keys) -> Found:
 
 
 def _extension(file: Path, value: Any, keys: Keys) -> Found:
-    """The keys of the file that backend_extensions names."""
+    """Return the keys of the file that backend_extensions names."""
     where = f"config file {file}: {EXTENSIONS}"
     section = read_keys(an_object(value, where), _EXTENSION_KEYS, where)
     if "shared_library_path" in section:
@@ -120,7 +120,7 @@ def _graphs(where: str, value: Any, keys: Keys) -> Iterator[Mapping[str, Any]]:
 def _read(
     where: str, content: Mapping[str, Any], known: Mapping[str, Read], keys: Keys, others: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The values of known keys. others: what else a key that is not known may have meant."""
+    """Return the values of known keys. others: what else a key that is not known may have meant."""
     for key in content:
         if key not in known:
             if key in keys.refused:

@@ -47,7 +47,7 @@ PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver fo
 
 
 def normal_priority(value: object, key: str) -> str:
-    """The one that queues have which ask for none. Raises ConfigError for another."""
+    """Return the one that queues have which ask for none. Raises ConfigError for another."""
     if (priority := a_text(value, key)) != "normal":
         raise ConfigError(f"{key}: {priority!r} is not supported: queues have the normal priority; leave it out")
     return priority
@@ -197,7 +197,7 @@ class Config:
         )
 
     def settings_of(self, graph: str) -> GraphSettings:
-        """Those of the graph of this name."""
+        """Return those of the graph of this name."""
         found: dict[str, bool] = {}
         for keys in self.graphs:
             if not keys.names or graph in keys.names:
@@ -205,22 +205,22 @@ class Config:
         return GraphSettings(**found)
 
     def check_graphs(self, graphs: Collection[str]) -> None:
-        """Raises ConfigError for a name of a graph that is not among these."""
+        """Raise ConfigError for a name of a graph that is not among these."""
         named = [("enable_graphs", self.enable_graphs), *(("graph_names", keys.names) for keys in self.graphs)]
         for key, names in named:
             check_graph_names(key, names, graphs)
 
 
 def check_graph_names(key: str, names: Collection[str], graphs: Collection[str]) -> None:
-    """Raises ConfigError with the nearest graph, or all, for a name that none of these has. key: where it stands."""
+    """Raise ConfigError with the nearest graph, or all, for a name that none of these has. key: where it stands."""
     for name in names:
         if name not in graphs:
             raise ConfigError(f"{key}: there is no graph {name!r}; {instead(name, graphs, 'the graphs are')}")
 
 
 def read_config(path: Path | None) -> Config:
-    """The config file's content, every key checked. Raises ConfigError, and TargetError for a target's address; no path
-    means no wishes."""
+    """Return the config file's content, every key checked. Raises ConfigError, and TargetError for a target's address;
+    no path means no wishes."""
     if path is None:
         return Config()
     found = read_file(path, KEYS)
@@ -241,7 +241,7 @@ def read_config(path: Path | None) -> Config:
 
 
 def _settings(keys: Mapping[str, Any]) -> dict[str, bool]:
-    """The fields of GraphSettings that these keys say."""
+    """Return the fields of GraphSettings that these keys say."""
     said = {
         "persistent_kernels": keys.get("persistent_kernels"),
         "queue_recording": _negated(keys.get("disable_queue_recording")),
@@ -256,7 +256,7 @@ def _negated(value: bool | None) -> bool | None:
 
 
 def _check_together(path: Path, found: Found) -> None:
-    """Raises ConfigError for keys that need others, or rule them out."""
+    """Raise ConfigError for keys that need others, or rule them out."""
     for key in NEEDS_TUNING_MODE:
         if key in found.keys and found.keys.get("tuning_mode") is not True:
             raise ConfigError(f'config file {path}: {key} needs "tuning_mode": true, too')
@@ -270,7 +270,7 @@ def _check_together(path: Path, found: Found) -> None:
 
 
 def choose_effort(config: Config, option: str | None) -> Effort:
-    """The effort that --tuning_effort and tuning_mode agree on. Raises ConfigError when they contradict."""
+    """Return the effort that --tuning_effort and tuning_mode agree on. Raises ConfigError when they contradict."""
     if config.tuning_mode is False:
         if option not in (None, "none"):
             raise ConfigError(f'--tuning_effort {option} contradicts "tuning_mode": false in the config file')

@@ -36,5 +36,5 @@ class RunConfig:
 
 
 def read_run_config(path: Path | None) -> RunConfig:
-    """The config file's content, every key checked; no path means no wishes. Raises ConfigError."""
+    """Return the config file's content, every key checked; no path means no wishes. Raises ConfigError."""
     return RunConfig() if path is None else RunConfig(**read_file(path, KEYS).keys)

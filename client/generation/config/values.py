@@ -28,7 +28,7 @@ def addresses(value: object, key: str) -> str:
 
 
 def names(value: object, key: str) -> tuple[str, ...]:
-    """A list of different names, at least one."""
+    """Return a list of different names, at least one."""
     found = _texts(value, key, 'a list of names, like ["detector"]')
     if not found or not all(each.strip() for each in found):
         raise ConfigError(f"{key} {'has a name that is empty' if found else 'is empty'}; leave it out, or give names")
@@ -38,14 +38,14 @@ def names(value: object, key: str) -> tuple[str, ...]:
 
 
 def seconds(value: object, key: str) -> float:
-    """A time in seconds, as a number or as a text such as "2m"."""
+    """Return a time in seconds, as a number or as a text such as "2m"."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise wrong_kind(value, key, 'a number of seconds, or a time such as "2m"')
     return parse_duration(str(value), key)
 
 
 def gain(value: object, key: str) -> float:
-    """How many times as fast something is to be."""
+    """Return how many times as fast something is to be."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_kind(value, key, "a number, like 1.05")
     return check_gain(float(value), key)
@@ -57,7 +57,7 @@ def tasks(value: object, key: str) -> tuple[str, ...]:
 
 
 def pins(value: object, key: str) -> dict[str, dict[str, int]]:
-    """Configurations by the patterns of tasks."""
+    """Return configurations by the patterns of tasks."""
     form = 'configurations by task, like {"Conv 1a2b3c4d5e": {"TILE": 4}}, with whole numbers'
     found: dict[str, dict[str, int]] = {}
     for pattern, configuration in of_kind(dict, value, key, form).items():

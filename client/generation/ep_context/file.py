@@ -48,7 +48,7 @@ class EpContextFile:
         return self.path.with_name(f"{self.path.stem}_{cut.title}{self.path.suffix}") if cut.title else self.path
 
     def check(self, binary_file: Path) -> None:
-        """Raises ConfigError for a file that could not be loaded, OutputError for one that cannot be written."""
+        """Raise ConfigError for a file that could not be loaded, OutputError for one that cannot be written."""
         if not is_ep_context(self.path):
             raise ConfigError(f"--ep_context {self.path}: the name must end in .onnx, or loading does not recognise it")
         if not self.embed and (why := leaves_folder(self._relative(binary_file))):
@@ -88,7 +88,8 @@ class EpContextFile:
             return unfinished.write_bytes(model.SerializeToString())
 
     def _relative(self, binary_file: Path) -> str:
-        """The path of the context binary from the folder of this file. Raises ConfigError for one that is no text."""
+        """Return the path of the context binary from the folder of this file. Raises ConfigError for one that is no
+        text."""
         found = os.path.relpath(binary_file.parent.resolve() / binary_file.name, self.path.parent.resolve())
         try:
             found.encode()
@@ -98,7 +99,7 @@ class EpContextFile:
 
 
 def _rest_with_parts(cut: Cut, nodes: Nodes) -> onnx.ModelProto:
-    """A model with nodes in place of its parts, whose tensors have the model's names."""
+    """Return a model with nodes in place of its parts, whose tensors have the model's names."""
 
     def stand_in(part: Part, first: bool) -> onnx.NodeProto:
         return nodes.of(part.graph.name, part.graph.inputs, part.graph.outputs, first)
@@ -117,7 +118,7 @@ def default_file(binary_file: Path) -> Path:
 
 
 def _nodes_of_graphs(nodes: Nodes) -> onnx.ModelProto:
-    """A model of the nodes of all graphs."""
+    """Return a model of the nodes of all graphs."""
     graphs = nodes.header.graphs
     names = [tensor.name for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
     clash = max(Counter(names).values(), default=0) > 1

@@ -46,7 +46,8 @@ class Deciding:
         return f"make {' and '.join(map(repr, found))} {several}, e.g. {' '.join(options)}"
 
     def _behind(self, names: Sequence[str]) -> dict[str, float | None]:
-        """The inputs from which tensors follow, each with the number that it is compared with; none if it is data."""
+        """Return the inputs from which tensors follow, each with the number that it is compared with; none if it is
+        data."""
         waiting: list[tuple[str, float | None]] = [(name, None) for name in names]
         seen, found = set(names), dict[str, float | None]()
         while waiting:
@@ -68,7 +69,7 @@ class Deciding:
         return found
 
     def _compared(self, node: Node, behind: float | None) -> float | None:
-        """The number that the inputs of a node are compared with; behind: that of its outputs."""
+        """Return the number that the inputs of a node are compared with; behind: that of its outputs."""
         if node.op in PASSING:
             return behind
         known = [self.constants[name] for name in node.reads if name in self.constants]
@@ -76,7 +77,7 @@ class Deciding:
 
 
 def _example(info: TensorInfo, compared: float | None) -> str:
-    """A value that an input may have: the number that it is compared with, if it is."""
+    """Return a value that an input may have: the number that it is compared with, if it is."""
     if info.dtype == "bool":
         return ",".join(["true"] * info.size)
     fits = compared is not None and info.size == 1 and ("float" in info.dtype or compared.is_integer())

@@ -41,11 +41,11 @@ class Budget:
         self._folded = 0
 
     def hold(self, nbytes: int) -> None:
-        """Counts a constant that the model holds as a node."""
+        """Count a constant that the model holds as a node."""
         self._held += nbytes
 
     def spend(self, nbytes: int) -> None:
-        """Raises ValueError where folding would take more memory than it may."""
+        """Raise ValueError where folding would take more memory than it may."""
         self._folded += nbytes
         limit = max(FOLDED_BYTES, FOLDED_PER_HELD * self._held)
         if self._folded > limit:
@@ -53,7 +53,8 @@ class Budget:
 
 
 def folded(node: onnx.NodeProto, feeds: Mapping[str, Array], opset: int) -> dict[str, Array]:
-    """The outputs of a node by name, for values of all of its inputs. Raises ValueError where it cannot be computed.
+    """Return the outputs of a node by name, for values of all of its inputs. Raises ValueError where it cannot be
+    computed.
 
     Memory is up to the caller: `expected_bytes` of shapes.py says beforehand how much it takes."""
     outputs = [name for name in node.output if name]

@@ -112,7 +112,7 @@ class GraphBuilder:
         return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins}, instead=instead), found
 
     def _refuse_results(self, graph: Graph, refused: Collection[str]) -> None:
-        """Refuses nodes that compute, or read as a constant, what no kernel knows, and those whose shapes depend on the
+        """Refuse nodes that compute, or read as a constant, what no kernel knows, and those whose shapes depend on the
         data. refused: inputs that are so already."""
         uses, makers = graph.uses(), graph.producers()
         for node in graph.nodes:
@@ -136,19 +136,19 @@ class GraphBuilder:
         self._unsupported(node, f"the shape of its output {tensor!r} depends on {whose}", self._as_constants(deciding))
 
     def _at_run_time(self, op: str, inputs: Sequence[str]) -> list[str]:
-        """The inputs of a node whose values must be known before it runs, and are not."""
+        """Return the inputs of a node whose values must be known before it runs, and are not."""
         places = COMPILE_TIME.get(op, ())
         return [name for place, name in enumerate(inputs) if name and place in places and name not in self.constants]
 
     def _as_constants(self, names: Sequence[str]) -> str:
-        """The advice to make tensors constants: inputs of the model by their values, or others in the model; none for
-        none."""
+        """Return the advice to make tensors constants: inputs of the model by their values, or others in the model;
+        none for none."""
         several = "constants" if len(names) > 1 else "a constant"
         in_model = f"make {' and '.join(map(repr, names))} {several} of the model" if names else ""
         return self.deciding.instead(names) or in_model
 
     def _unsupported(self, node: Node, why: str, instead: str = "") -> None:
-        """Refuses a node of the model, once: for itself, for what ONNX defines it by, or for what is in its branch."""
+        """Refuse a node of the model, once: for itself, for what ONNX defines it by, or for what is in its branch."""
         origin = node.origins[0]
         op, name = self.node_ops[origin], origin
         if op == "If":
@@ -159,7 +159,7 @@ class GraphBuilder:
         self.refusals.setdefault(origin, Refusal(op, name, why, instead))
 
     def _expand(self, index: int, node: onnx.NodeProto) -> bool:
-        """Visits the body of an operator that no kernel knows, where ONNX defines one."""
+        """Visit the body of an operator that no kernel knows, where ONNX defines one."""
         operator = operator_of(node)
         if is_supported(operator) or is_quantised(operator):
             return False
@@ -180,7 +180,7 @@ class GraphBuilder:
         return True
 
     def _visit_parts(self, index: int, node: onnx.NodeProto, parts: Iterable[onnx.NodeProto], opset: int) -> None:
-        """Visits the nodes that a node stands for; they are written in an operator set of their own."""
+        """Visit the nodes that a node stands for; they are written in an operator set of their own."""
         around = self.origin, self.opset
         self.origin, self.opset = self.origin or self._begin(index, node), opset
         for part in parts:
@@ -194,7 +194,7 @@ class GraphBuilder:
         return name
 
     def _keep(self, index: int, node: onnx.NodeProto, why: str = "", instead: str = "") -> None:
-        """Keeps a node that has to run; why: it cannot, and what to use instead."""
+        """Keep a node that has to run; why: it cannot, and what to use instead."""
         name = self.labels.free(node.name or f"{node.op_type}_{index}") if self.origin else self._begin(index, node)
         operator, attributes = operator_of(node), _Attributes(node)
         kept = Node(
@@ -227,7 +227,8 @@ class GraphBuilder:
         self.constants.update({name: np.empty(info.shape, info.dtype) for name, info in found.items() if not info.size})
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:
-        """What follows from the shape of a tensor: a stand-in of that shape, which costs no memory, is folded."""
+        """Note that what follows from the shape of a tensor: a stand-in of that shape, which costs no memory, is
+        folded."""
         info = self.tensors[node.input[0]]
         self._compute(node, {node.input[0]: np.broadcast_to(np.zeros((), info.dtype), info.shape)})
 
@@ -276,13 +277,13 @@ class _Attributes(Mapping[str, Any]):
 
 
 def _cast(node: onnx.NodeProto, dtype: str) -> onnx.NodeProto:
-    """A CastLike of which only the type of its second input matters, as a Cast."""
+    """Return a CastLike of which only the type of its second input matters, as a Cast."""
     to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
 
 
 def _plain(value: object) -> object:
-    """An attribute as plain Python: text instead of bytes, tuples instead of lists."""
+    """Return an attribute as plain Python: text instead of bytes, tuples instead of lists."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return tuple(map(_plain, value)) if isinstance(value, list) else value

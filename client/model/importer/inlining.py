@@ -24,8 +24,8 @@ MOST_NODES = 100_000
 
 
 def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
-    """The function that defines a node's operator in this operator set, None where there is none. `types` are those of
-    its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
+    """Return the function that defines a node's operator in this operator set, None where there is none. `types` are
+    those of its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -58,7 +58,7 @@ def _squeeze_rows_only(nodes: Iterable[NodeProto]) -> None:
 
 
 def has_body(node: NodeProto, opset: int) -> bool:
-    """Whether there may be a function that defines a node's operator."""
+    """Return whether there may be a function that defines a node's operator."""
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -107,7 +107,7 @@ def _give_defaults(model: ModelProto, functions: Mapping[tuple[str, str, str], F
 
 
 def check_size(model: ModelProto) -> None:
-    """Raises ValueError where the functions that a model defines make too many nodes of it."""
+    """Raise ValueError where the functions that a model defines make too many nodes of it."""
     functions = {_called(each.name, each): each.node for each in model.functions}
 
     @cache
@@ -127,7 +127,7 @@ def check_size(model: ModelProto) -> None:
 
 
 def expanded(node: NodeProto, body: FunctionProto, taken: Names) -> list[NodeProto]:
-    """The nodes of an operator's body for one use of it."""
+    """Return the nodes of an operator's body for one use of it."""
     names = dict(zip_longest(body.input, node.input, fillvalue=""))
     names |= {formal: actual for formal, actual in zip(body.output, node.output, strict=False) if actual}
     given = {item.name: item for item in (*_defaults(node, body), *body.attribute_proto, *node.attribute)}
@@ -135,7 +135,7 @@ def expanded(node: NodeProto, body: FunctionProto, taken: Names) -> list[NodePro
 
 
 def branch(node: NodeProto, condition: bool, taken: Names) -> list[NodeProto]:
-    """The nodes of the branch of an If that is taken."""
+    """Return the nodes of the branch of an If that is taken."""
     wanted = "then_branch" if condition else "else_branch"
     graph = next(item.g for item in node.attribute if item.name == wanted)
     constants = [helper.make_node("Constant", [], [item.name], value=item) for item in graph.initializer]
@@ -152,8 +152,8 @@ def branch(node: NodeProto, condition: bool, taken: Names) -> list[NodeProto]:
 
 
 def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) -> bytes:
-    """The newest body that is not newer than the operator set: that of the operator set where it still holds, else as
-    it was written."""
+    """Return the newest body that is not newer than the operator set: that of the operator set where it still holds,
+    else as it was written."""
     for version in (opset, *sorted((each for each in versions if each < opset), reverse=True)):
         if content := bytes(get(version)):
             return content
@@ -161,7 +161,7 @@ def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) ->
 
 
 def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
-    """The attributes that a node leaves to its schema."""
+    """Yield the attributes that a node leaves to its schema."""
     schema = onnx.defs.get_schema(node.op_type, opset_of(body), node.domain)
     for name in body.attribute:
         if name in schema.attributes and schema.attributes[name].default_value.name:
@@ -175,7 +175,7 @@ def _renamed(
     taken: Names,
     attributes: Mapping[str, AttributeProto],
 ) -> list[NodeProto]:
-    """Copies of the parts of a node with other names, and with what refers to an attribute of the function in its
+    """Copy of the parts of a node with other names, and with what refers to an attribute of the function in its
     place."""
     originals, prefix = list(parts), f"{_label(whole)}/"
     inner = (name for name in dict.fromkeys(_defined(originals)) if name not in names)
@@ -218,7 +218,7 @@ def _rename_graph(
 
 
 def _defined(nodes: Iterable[NodeProto]) -> Iterator[str]:
-    """The names that nodes define, those in their branches included."""
+    """Yield the names that nodes define, those in their branches included."""
     for node in nodes:
         yield from filter(None, node.output)
         for item in node.attribute:

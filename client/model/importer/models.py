@@ -41,7 +41,7 @@ def read_model(
     input_values: Mapping[str, npt.ArrayLike] | None = None,
     narrow: bool = False,
 ) -> Graph:
-    """The model in the file `path` as a Graph with static shapes. narrow: with float32 in the place of float64.
+    """Return the model in the file `path` as a Graph with static shapes. narrow: with float32 in the place of float64.
 
     `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}, or {"N": (1,)} for each dimension that
     is called so. `input_values` makes constants of inputs, e.g. {"sr": 16000}. An input without elements is a constant,
@@ -124,7 +124,8 @@ def import_model(
     input_dimensions: Mapping[str, tuple[int, ...]],
     input_values: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Graph:
-    """A valid model as a Graph, as `read_model` has it; `path` is what messages call it, and where its data lies.
+    """Return a valid model as a Graph, as `read_model` has it; `path` is what messages call it, and where its data
+    lies.
 
     `input_values` makes constants of inputs: of those that say how to compute, like axes and shapes, and of weights.
     """
@@ -165,7 +166,7 @@ def import_nodes(
 
 
 def check_operators(model: onnx.ModelProto) -> None:
-    """Raises ModelError for operators that nothing can run, whatever else is found out about the inputs of the model.
+    """Raise ModelError for operators that nothing can run, whatever else is found out about the inputs of the model.
 
     What follows from values and shapes that may still become known is not looked at."""
     nodes = model.graph.node
@@ -183,7 +184,7 @@ def check_operators(model: onnx.ModelProto) -> None:
 
 
 def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
-    """The names of the outputs, each of which a context has once."""
+    """Return the names of the outputs, each of which a context has once."""
     names = tuple(item.name for item in model.graph.output)
     if not names:
         raise ModelError(f"model {path} has no outputs; there is nothing to compute")
@@ -209,7 +210,7 @@ def load(path: Path, narrow: bool = False) -> onnx.ModelProto:
 
 
 def _in_utf8(path: Path) -> str:
-    """The path as onnx wants it, whatever the encoding of file names here is."""
+    """Return the path as onnx wants it, whatever the encoding of file names here is."""
     try:
         return os.fsencode(path).decode()
     except UnicodeDecodeError:

@@ -23,12 +23,12 @@ QUANTISED_OPS = frozenset((
 
 
 def operator_of(node: onnx.NodeProto) -> str:
-    """What an operator is called in tables: with its domain, unless that is ONNX's own."""
+    """Return what an operator is called in tables: with its domain, unless that is ONNX's own."""
     return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
 
 
 def is_supported(operator: str) -> bool:
-    """Whether there are kernels for an operator, an op package's included."""
+    """Return whether there are kernels for an operator, an op package's included."""
     return operator in SUPPORTED_OPS or lowering_of(operator) is not None
 
 
@@ -42,5 +42,5 @@ def why_not(operator: str) -> str:
 
 
 def may_run(node: onnx.NodeProto, opset: int) -> bool:
-    """Whether there are kernels for a node's operator, or a body that may be made of operators with kernels."""
+    """Return whether there are kernels for a node's operator, or a body that may be made of operators with kernels."""
     return is_supported(operator_of(node)) or has_body(node, opset)

@@ -51,8 +51,8 @@ OF_SHAPES = frozenset(("EyeLike", "Shape", "Size"))
 
 
 def compile_time_inputs(nodes: Sequence[Operator]) -> frozenset[str]:
-    """The tensors whose values must be known before a model of these nodes can be lowered, with all from which they are
-    computed; nodes in an order in which they can run."""
+    """Return the tensors whose values must be known before a model of these nodes can be lowered, with all from which
+    they are computed; nodes in an order in which they can run."""
     needed: set[str] = set()
     for node in reversed(nodes):
         if needed.intersection(node.output):
@@ -63,7 +63,7 @@ def compile_time_inputs(nodes: Sequence[Operator]) -> frozenset[str]:
 
 
 def computed_from(nodes: Iterable[Operator], known: Iterable[str]) -> frozenset[str]:
-    """The tensors that follow from those known, these included; so do constants, and shapes."""
+    """Return the tensors that follow from those known, these included; so do constants, and shapes."""
     found = set(known)
     for node in nodes:
         if node.op_type in OF_SHAPES or found.issuperset(filter(None, node.input)):

@@ -63,7 +63,7 @@ def inferred(
     tensors: Mapping[str, TensorInfo],
     constants: Mapping[str, Array],
 ) -> dict[str, TensorInfo]:
-    """The outputs of a node of which types and shapes are known; `proto` is the node as onnx has it.
+    """Return the outputs of a node of which types and shapes are known; `proto` is the node as onnx has it.
 
     `tensors` has all that it reads, `constants` what of that is known. Raises ValueError for a node that is not valid.
     """
@@ -91,9 +91,9 @@ def inferred(
 
 
 def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]) -> int:
-    """How many bytes the outputs of a node take for these values of its inputs: as onnx infers it, or as many as what
-    the node reads where it does not know. Raises ValueError for a node that is not valid: numpy would compute it and
-    may end the process where sizes overflow."""
+    """Return how many bytes the outputs of a node take for these values of its inputs: as onnx infers it, or as many as
+    what the node reads where it does not know. Raises ValueError for a node that is not valid: numpy would compute it
+    and may end the process where sizes overflow."""
     infos = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in feeds.items()}
     types = {name: type_of(info) for name, info in infos.items()}
     attributes = {item.name: helper.get_attribute_value(item) for item in proto.attribute}
@@ -118,8 +118,8 @@ def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]
 
 
 def _in_order(proto: onnx.NodeProto, node: Node, tensors: Mapping[str, TensorInfo]) -> onnx.NodeProto:
-    """The node with the axes that are attributes counted from the start and in order, and what belongs to each with
-    it."""
+    """Return the node with the axes that are attributes counted from the start and in order, and what belongs to each
+    with it."""
     lists = {each.name: each.ints for each in proto.attribute if each.name in ALONG_AXES.get(proto.op_type, ())}
     if "axes" not in lists or len({len(values) for values in lists.values()}) > 1:
         return proto
@@ -136,7 +136,7 @@ def _in_order(proto: onnx.NodeProto, node: Node, tensors: Mapping[str, TensorInf
 
 
 def type_of(info: TensorInfo) -> TypeProto:
-    """A tensor's type as onnx has it."""
+    """Return a tensor's type as onnx has it."""
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype)), info.shape)
 
 
@@ -163,7 +163,7 @@ def _item_bytes(elem_type: int) -> int:
 
 
 def _info(kind: TypeProto.Tensor) -> TensorInfo | None:
-    """None where a dimension or the type is open."""
+    """Return none where a dimension or the type is open."""
     sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
     if not kind.HasField("shape") or None in sizes or not kind.elem_type:
         return None
@@ -190,7 +190,7 @@ def _asked(
 
 
 def _check_window(node: Node, tensors: Mapping[str, TensorInfo]) -> None:
-    """Raises ValueError for a window that is larger than its padded map: onnxruntime refuses such a convolution and
+    """Raise ValueError for a window that is larger than its padded map: onnxruntime refuses such a convolution and
     computes nothing for such a pooling, unless rounding up (ceil_mode) leaves one window that begins within the map.
 
     And for a pooling that pads by itself with strides that leave out the last positions. ONNX does not say where its

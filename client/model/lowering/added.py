@@ -34,12 +34,12 @@ _in_use = Added()
 
 
 def lowering_of(op: str) -> Lower | None:
-    """What lowers an operator of a package in use; None where none knows it."""
+    """Return what lowers an operator of a package in use; None where none knows it."""
     return _in_use.lowerings.get(op)
 
 
 def shape_of(op: str) -> Shape | None:
-    """What knows the shapes of an operator of a package in use; None where none does."""
+    """Return what knows the shapes of an operator of a package in use; None where none does."""
     return _in_use.shapes.get(op)
 
 

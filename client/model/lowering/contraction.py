@@ -26,7 +26,8 @@ class _Axis:
     steps: tuple[int, ...]
 
     def joined(self, inner: "_Axis") -> "_Axis | None":
-        """This axis and the one inside of it as one, None where they do not lie behind one another in every tensor."""
+        """Return this axis and the one inside of it as one, None where they do not lie behind one another in every
+        tensor."""
         if all(outer == step * inner.size for outer, step in zip(self.steps, inner.steps, strict=True)):
             return _Axis(self.size * inner.size, inner.steps)
         return None
@@ -50,8 +51,8 @@ class Reading:
 
 
 def reading_of(letters: str, shape: Sequence[int], order: Sequence[int], part: Part | None = None) -> Reading:
-    """A tensor, or a part of it, by the letters of its axes; `order` has these in the order in which they lie, the
-    outermost first.
+    """Return a tensor, or a part of it, by the letters of its axes; `order` has these in the order in which they lie,
+    the outermost first.
 
     A letter that occurs twice is a diagonal: its steps are added.
     """
@@ -67,7 +68,7 @@ def reading_of(letters: str, shape: Sequence[int], order: Sequence[int], part: P
 
 
 def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chain) -> Product:
-    """The problem for letters of these sizes; `tensors` are left, right, output and the chain's operands.
+    """Return the problem for letters of these sizes; `tensors` are left, right, output and the chain's operands.
 
     Raises ValueError for a sum over axes that no single step leads along.
     """
@@ -119,7 +120,7 @@ def _swapped(axis: _Axis) -> _Axis:
 
 
 def _joined(axes: Sequence[_Axis], tensor: int) -> Iterator[_Axis]:
-    """The axes from the outermost to the innermost one in a tensor, with neighbours as one where they can be."""
+    """Yield the axes from the outermost to the innermost one in a tensor, with neighbours as one where they can be."""
     last: _Axis | None = None
     for axis in sorted(axes, key=lambda axis: axis.steps[tensor], reverse=True):
         both = last.joined(axis) if last else None

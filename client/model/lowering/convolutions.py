@@ -59,7 +59,7 @@ def conv(lowering: Lowering, node: Node) -> None:
 
 
 def _point(lowering: Lowering, node: Node, constants: Mapping[str, str]) -> None:
-    """A 1x1 convolution as a product of its pixels' channels; where a Concat would join those, of its parts."""
+    """Lower a 1x1 convolution as a product of its pixels' channels; where a Concat would join those, of its parts."""
     maps = {"a": node.inputs[0]}
     parts: tuple[int, ...] = ()
     if (concat := lowering.joined.get(node.inputs[0])) is not None:
@@ -74,7 +74,7 @@ def _point(lowering: Lowering, node: Node, constants: Mapping[str, str]) -> None
 
 
 def _repeated(lowering: Lowering, node: Node, source: str, times: int) -> str:
-    """The map with each channel so many times, one beside the other."""
+    """Return the map with each channel so many times, one beside the other."""
     if times == 1:
         return source
     *pixels, channels = lowering.layouts.tensors[source].shape
@@ -106,7 +106,7 @@ def conv_transpose(lowering: Lowering, node: Node) -> None:
 
 
 def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: Pair, output: Pair) -> Pair:
-    """How many rows and columns of the whole result lie before the first that is kept."""
+    """Return how many rows and columns of the whole result lie before the first that is kept."""
     mode = node.attributes.get("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.unsupported(f"auto_pad {mode!r} is unknown")

@@ -11,7 +11,8 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
-    """A chain, in the order that takes fewer conversions of what it reads, and in device order where both take one."""
+    """Lower a chain, in the order that takes fewer conversions of what it reads, and in device order where both take
+    one."""
     shape, reads = lowering.graph.shape(node.output), set(node.reads)
     there, here = (sum(lowering.layouts.converts(name, order) for name in reads) for order in (True, False))
     on_device = there <= here and any(lowering.layouts.lies_on_device(name) for name in reads)

@@ -27,7 +27,7 @@ class Lowering:
     def emit(
         self, name: str, op: str, problem: object, inputs: Mapping[str, str], output: str, nodes: tuple[str, ...] = ()
     ) -> None:
-        """Appends an operation on device tensors, which are as large as its kernel takes them to be, and of its types.
+        """Append an operation on device tensors, which are as large as its kernel takes them to be, and of its types.
 
         Raises ValueError where they are not.
         """
@@ -42,20 +42,20 @@ class Lowering:
         self.operations.append(Operation(self._names.free(name), Task(op, problem, 1), dict(inputs), output, nodes))
 
     def run(self, node: Node, op: str, problem: object, inputs: Mapping[str, str], on_device: bool = True) -> None:
-        """Emits the operation of a node, with the operands of its epilogue, which lie as its output does."""
+        """Emit the operation of a node, with the operands of its epilogue, which lie as its output does."""
         operands = {f"operand{index}": self.layouts.get(name, on_device) for index, name in enumerate(node.operands)}
         output = self.layouts.define(node.output, on_device)
         self.emit(node.name, op, problem, {**inputs, **operands}, output, node.stands_for)
 
     def value(self, node: Node, index: int, what: str) -> Array | None:
-        """The value of an input that has to be known before anything runs, None when it is absent."""
+        """Return the value of an input that has to be known before anything runs, None when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         if name and name not in self.graph.constants:
             raise self.graph.computed(node, what, name)
         return self.graph.constants[name] if name else None
 
     def constant(self, node: Node, index: int, what: str) -> str:
-        """The tensor of a constant input, "" when it is absent."""
+        """Return the tensor of a constant input, "" when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         if name and not self.layouts.is_constant(name):
             raise self.graph.computed(node, what, name)

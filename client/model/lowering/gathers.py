@@ -48,7 +48,7 @@ def _run(
     spans: Steps,
     inner: int,
 ) -> None:
-    """Emits the Gather of a node, with loops of one step left out."""
+    """Emit the Gather of a node, with loops of one step left out."""
     kept = [loop for loop in zip(sizes, steps, lookups, strict=True) if loop[0] > 1] or [(1, 0, 0)]
     sizes, steps, lookups = zip(*kept, strict=True)
     graph, layouts = lowering.graph, lowering.layouts

@@ -100,7 +100,7 @@ def line_of(axis: ResizedAxis, mode: str) -> tuple[int, int, int]:
 
 
 def _positions(axis: ResizedAxis, mode: str) -> Array:
-    """Where each output element lies among the elements of the input."""
+    """Return where each output element lies among the elements of the input."""
     index = np.arange(axis.output, dtype=np.float64)
     if mode == CROPPING:
         last = axis.size - 1
@@ -136,7 +136,7 @@ def _kernel(where: Array, axis: ResizedAxis, sampling: Sampling) -> tuple[Array,
 
 
 def _taps(axis: ResizedAxis, sampling: Sampling) -> int:
-    """How many input elements an output element is made of."""
+    """Return how many input elements an output element is made of."""
     if sampling.mode == "nearest":
         return 1
     if sampling.mode not in REACHES:
@@ -149,7 +149,7 @@ def _shrunk(axis: ResizedAxis, sampling: Sampling) -> float:
 
 
 def _first(reach: int, shrunk: float) -> int:
-    """The first input element that counts, from the one before the output element's place on."""
+    """Return the first input element that counts, from the one before the output element's place on."""
     return int(np.floor(-reach / shrunk)) + 1
 
 

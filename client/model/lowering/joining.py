@@ -12,7 +12,8 @@ from gputune.kernels.ops.concat import ConcatProblem
 
 
 def concat(lowering: Lowering, node: Node) -> None:
-    """A Concat, in the order in which any of its inputs lies already; nothing where its readers read its parts."""
+    """Lower a Concat, in the order in which any of its inputs lies already; nothing where its readers read its
+    parts."""
     if node.output in lowering.joined:
         return
     shape = lowering.graph.shape(node.output)

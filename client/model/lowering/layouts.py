@@ -25,12 +25,12 @@ TO_DEVICE = (0, 2, 3, 1)
 
 
 def device_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in device order: NHWC for rank 4, else as it is."""
+    """Return the shape in device order: NHWC for rank 4, else as it is."""
     return tuple(shape[axis] for axis in TO_DEVICE) if len(shape) == 4 else shape
 
 
 def same_in_memory(shape: tuple[int, ...]) -> bool:
-    """Whether a tensor has the same bytes in ONNX order and in device order."""
+    """Return whether a tensor has the same bytes in ONNX order and in device order."""
     return len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1
 
 
@@ -72,11 +72,11 @@ class Layouts:
         return self._dtypes[tensor]
 
     def define(self, tensor: str, on_device: bool) -> str:
-        """The device tensor for a result that is about to be computed, in device or in ONNX order."""
+        """Return the device tensor for a result that is about to be computed, in device or in ONNX order."""
         return self._claim(tensor, self._has_two(tensor) and on_device)
 
     def get(self, tensor: str, on_device: bool) -> str:
-        """The device tensor that holds `tensor` in the order wanted."""
+        """Return the device tensor that holds `tensor` in the order wanted."""
         wanted = self._has_two(tensor) and on_device
         if (tensor, wanted) in self._names:
             return self._names[tensor, wanted]
@@ -108,13 +108,13 @@ class Layouts:
         return self.get(padded, on_device)
 
     def temporary(self, wanted: str, shape: tuple[int, ...], dtype: str = "float32") -> str:
-        """A device tensor that the graph does not know, between two operations of one node."""
+        """Return a device tensor that the graph does not know, between two operations of one node."""
         name = self._given.free(wanted)
         self.tensors[name] = TensorSpec(name, shape, dtype=dtype)
         return name
 
     def reshape(self, target: str, source: str) -> None:
-        """Makes `target` the elements of `source` in ONNX order, in another shape: a view, or a constant.
+        """Make `target` the elements of `source` in ONNX order, in another shape: a view, or a constant.
 
         Where maps stay maps, with another height and width, it is a view in device order, too.
         """
@@ -127,25 +127,25 @@ class Layouts:
         self._view(self._claim(target, on_device), viewed)
 
     def order(self, tensor: str, on_device: bool) -> tuple[int, ...]:
-        """The axes of a tensor as they follow each other in memory, in device or in ONNX order."""
+        """Return the axes of a tensor as they follow each other in memory, in device or in ONNX order."""
         return TO_DEVICE if on_device and self._has_two(tensor) else tuple(range(len(self.shape(tensor))))
 
     def view(self, target: str, on_device: bool, source: str) -> None:
-        """Makes `target`, in device or in ONNX order, the elements of the device tensor `source` as they lie there."""
+        """Make `target`, in device or in ONNX order, the elements of the device tensor `source` as they lie there."""
         self._view(self.define(target, on_device), source)
 
     def constant(self, wanted: str, value: Array) -> str:
-        """A constant that the graph does not know, as it is to lie on the device."""
+        """Return a constant that the graph does not know, as it is to lie on the device."""
         name = self._given.free(wanted)
         self._add_constant(name, value)
         return name
 
     def lies_on_device(self, tensor: str) -> bool:
-        """Whether a tensor is there in device order already, apart from ones that lie the same in both."""
+        """Return whether a tensor is there in device order already, apart from ones that lie the same in both."""
         return (tensor, True) in self._names and not same_in_memory(self.shape(tensor))
 
     def converts(self, tensor: str, on_device: bool) -> bool:
-        """Whether `get` would have to compute the tensor in the order wanted from the other one."""
+        """Return whether `get` would have to compute the tensor in the order wanted from the other one."""
         there = not self._has_two(tensor) or (tensor, on_device) in self._names or self.is_constant(tensor)
         return not there and not same_in_memory(self.shape(tensor))
 
@@ -153,7 +153,7 @@ class Layouts:
         return tensor in self._known
 
     def matrix(self, weight: str) -> str:
-        """The weights [O, C, 1, 1] of a 1x1 convolution as the right side [C, O] of a matrix product."""
+        """Return the weights [O, C, 1, 1] of a 1x1 convolution as the right side [C, O] of a matrix product."""
         if weight not in self._matrices:
             value = self._known[weight]
             self._matrices[weight] = self.constant(f"{weight}/matrix", value.reshape(value.shape[:2]).T)

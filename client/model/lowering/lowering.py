@@ -20,7 +20,7 @@ from gputune.kernels.family import TensorSpec
 
 
 def lower(graph: Graph) -> Plan:
-    """The plan of an imported graph. Raises ModelError that names every node which cannot be lowered."""
+    """Return the plan of an imported graph. Raises ModelError that names every node which cannot be lowered."""
     try:
         return lower_simplified(simplify(graph))
     except UnsupportedNodes as error:
@@ -28,7 +28,7 @@ def lower(graph: Graph) -> Plan:
 
 
 def lower_simplified(graph: Graph) -> Plan:
-    """The plan of a graph that went through all passes. Raises ModelError."""
+    """Return the plan of a graph that went through all passes. Raises ModelError."""
     # An op package's lowering knows of no map that is never written.
     joined = {} if lowering_of("Concat") or lowering_of("Conv") else joined_maps(graph)
     lowering = Lowering(graph, joined)
@@ -59,7 +59,7 @@ def _plan(lowering: Lowering) -> Plan:
 
 
 def _weighted(plan: Plan) -> Plan:
-    """The plan with tasks that know how many operations run them."""
+    """Return the plan with tasks that know how many operations run them."""
     weights = Counter((operation.task.op, operation.task.problem) for operation in plan.operations)
     tasks = {key: Task(*key, weight) for key, weight in weights.items()}
     operations = (replace(each, task=tasks[each.task.op, each.task.problem]) for each in plan.operations)
@@ -82,7 +82,7 @@ def _lower_nodes(lowering: Lowering) -> None:
 
 
 def _run_before_readers(operations: list[Operation], since: int) -> None:
-    """Moves each operation from this place on up to the first that reads what it writes: what was a view, which is
+    """Move each operation from this place on up to the first that reads what it writes: what was a view, which is
     there with its source, has become a copy."""
     for place in range(since, len(operations)):
         operation = operations[place]

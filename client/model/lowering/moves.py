@@ -19,7 +19,7 @@ def transpose(lowering: Lowering, node: Node) -> None:
 
 
 def slice_(lowering: Lowering, node: Node) -> None:
-    """A Slice; its bounds are attributes or, since operator set 10, inputs."""
+    """Lower a Slice; its bounds are attributes or, since operator set 10, inputs."""
     shape = lowering.graph.shape(node.inputs[0])
     given = _given(lowering, node, ("starts", "ends", "axes", "steps"))
     starts, ends = given["starts"], given["ends"]
@@ -98,12 +98,12 @@ def _depth_goes_first(node: Node) -> bool:
 
 
 def rearranged(lowering: Lowering, node: Node) -> None:
-    """What passes/rearrangements.py found."""
+    """Lower what passes/rearrangements.py found."""
     rearrange(lowering, node, [[Along(*part) for part in axis] for axis in node.attributes["axes"]])
 
 
 def pad(lowering: Lowering, node: Node) -> None:
-    """A Pad; since operator set 11 its sizes and what it fills in are inputs. Negative sizes cut off."""
+    """Lower a Pad; since operator set 11 its sizes and what it fills in are inputs. Negative sizes cut off."""
     shape = lowering.graph.shape(node.inputs[0])
     given = _given(lowering, node, ("pads", "value", "axes")[: 1 if lowering.graph.opset < 11 else 3])
     axes = [axis % len(shape) for axis in given.get("axes") or range(len(shape))]
@@ -139,7 +139,7 @@ def _plain(shape: Iterable[int]) -> list[list[Along]]:
 
 
 def _given(lowering: Lowering, node: Node, names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Lists of numbers, each an attribute of its name or an input behind the data; empty where there is none."""
+    """List of numbers, each an attribute of its name or an input behind the data; empty where there is none."""
     given = {}
     for index, name in enumerate(names, start=1):
         value = lowering.value(node, index, name) if name not in node.attributes else node.attributes[name]

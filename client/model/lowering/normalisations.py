@@ -111,7 +111,7 @@ def _shape(lowering: Lowering, node: Node, on_device: bool) -> tuple[int, ...]:
 def _parameters(
     lowering: Lowering, node: Node, shape: tuple[int, ...], on_device: bool
 ) -> tuple[dict[str, str], tuple[int, ...]]:
-    """The tensors of scale and bias, which broadcast to the input, and the axes along which both vary."""
+    """Return the tensors of scale and bias, which broadcast to the input, and the axes along which both vary."""
     layouts = lowering.layouts
     names = {key: name for key, name in zip(("scale", "bias"), node.inputs[1:3], strict=False) if name}
     if not names:

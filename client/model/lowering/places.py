@@ -20,7 +20,7 @@ MOST_PLACES = 1 << 24
 
 
 def trilu(lowering: Lowering, node: Node) -> None:
-    """A triangle of each matrix; zeros are elsewhere."""
+    """Lower a triangle of each matrix; zeros are elsewhere."""
     shape, dtype = lowering.graph.shape(node.output), lowering.layouts.dtype(node.output)
     diagonal = lowering.value(node, 1, "diagonal")
     first = 0 if diagonal is None else int(diagonal.reshape(()))
@@ -68,7 +68,7 @@ def one_hot(lowering: Lowering, node: Node) -> None:
 
 
 def reverse_sequence(lowering: Lowering, node: Node) -> None:
-    """A Gather with the places that the known lengths say."""
+    """Lower a Gather with the places that the known lengths say."""
     layouts = lowering.layouts
     shape, dtype = layouts.shape(node.output), layouts.dtype(node.output)
     lengths = lowering.value(node, 1, "list of lengths")

@@ -140,7 +140,7 @@ class _Conversion:
         return True
 
     def _type_of(self, operation: Operation) -> str:
-        """The type of an operation's floats; whether its results are exact on purpose is noted."""
+        """Return the type of an operation's floats; whether its results are exact on purpose is noted."""
         family, problem = family_of(operation.task.op), operation.task.problem
         read = [self._root(operation.inputs[each.name]) for each in family.inputs(problem) if each.dtype in FLOATS]
         computed = [name for name in read if not self._tensors[name].constant]
@@ -187,7 +187,7 @@ class _Conversion:
         return not known.is_float and known.nbytes > 1
 
     def _in(self, tensor: str, dtype: str) -> str:
-        """The tensor in a type: itself or a copy."""
+        """Return the tensor in a type: itself or a copy."""
         if self._plan.is_constant(tensor):
             return self._constant(tensor) if dtype == HALF else tensor
         if self._stored[self._root(tensor)] == dtype:
@@ -199,8 +199,8 @@ class _Conversion:
         return self._copies[tensor, dtype]
 
     def _constant(self, tensor: str) -> str:
-        """A constant in half. What is too large becomes the largest number, as such numbers stand for infinity in
-        masks, where an infinity could become NaN."""
+        """Return a constant in half. What is too large becomes the largest number, as such numbers stand for infinity
+        in masks, where an infinity could become NaN."""
         if (tensor, HALF) not in self._copies:
             copy = self._names.free(f"{tensor}/{HALF}")
             value = self._constants[tensor]
@@ -223,7 +223,7 @@ class _Conversion:
         self._copies[output, dtype] = computed
 
     def _new(self, tensor: str, dtype: str) -> str:
-        """A tensor like another one, in a type."""
+        """Return a tensor like another one, in a type."""
         name = self._names.free(f"{tensor}/{dtype}")
         self._tensors[name] = replace(self._tensors[tensor], name=name, dtype=dtype)
         self._stored[name] = dtype

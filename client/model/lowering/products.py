@@ -20,7 +20,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 
 def einsum(lowering: Lowering, node: Node) -> None:
-    """A contraction of two tensors, each read in the order in which it lies, into the model's order."""
+    """Lower a contraction of two tensors, each read in the order in which it lies, into the model's order."""
     layouts, shape_of = lowering.layouts, lowering.graph.shape
     inputs, result = node.attributes["equation"].split("->")
     parts = node.attributes.get("parts") or [tuple((0, size) for size in shape_of(name)) for name in node.inputs]

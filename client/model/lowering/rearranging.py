@@ -56,7 +56,7 @@ def rearrange(
     border: Border = PLAIN,
     output: str = "",
 ) -> None:
-    """Makes an output of a node out of its first input: the loops of each output axis, outermost first.
+    """Make an output of a node out of its first input: the loops of each output axis, outermost first.
 
     `starts` says at which position of an input axis the output begins. Where the elements need not move, the output is
     a view.
@@ -105,7 +105,7 @@ def _wanted_on_device(lowering: Lowering, tensor: str, lies: bool) -> bool:
 
 
 def _as_matrices(problem: MoveProblem) -> TransposeProblem | None:
-    """The same move as matrices that are turned one by one, None where it is none."""
+    """Return the same move as matrices that are turned one by one, None where it is none."""
     *batch, columns, rows = (1, 1, *problem.sizes)[-3:]
     loops = [Loop(size, step) for size, step in zip((*batch, columns, rows), (rows * columns, 1, columns), strict=True)]
     turned = move(prod(problem.sizes), 0, loops, dtype=problem.dtype)

@@ -92,7 +92,7 @@ def _last(problem: RecurrentProblem) -> MoveProblem:
 
 
 def _check_shapes(lowering: Lowering, node: Node, problem: RecurrentProblem, read: Mapping[str, str]) -> None:
-    """What onnx's own checks leave open, for the messages; sizes are checked where operations are emitted."""
+    """Check what onnx's own checks leave open, for the messages; sizes are checked where operations are emitted."""
     if (said := node.attributes.get("hidden_size", problem.hidden)) != problem.hidden:
         raise node.unsupported(f"its hidden_size is {said}, its weights are for {problem.hidden}")
     if (held := lowering.graph.shape(read["weight"])[0]) != problem.directions:
@@ -100,7 +100,8 @@ def _check_shapes(lowering: Lowering, node: Node, problem: RecurrentProblem, rea
 
 
 def _activations(node: Node, directions: int) -> Iterator[Chain]:
-    """The chains of all functions of all directions; alphas and betas go to those that have them, in their order."""
+    """Yield the chains of all functions of all directions; alphas and betas go to those that have them, in their
+    order."""
     default = OF_ONE_CELL[node.op] * directions
     names = [str(name).lower() for name in node.attributes.get("activations", default)]
     alphas, betas = (iter(node.attributes.get(f"activation_{which}", ())) for which in ("alpha", "beta"))

@@ -87,7 +87,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
 
 
 def readable(lowering: Lowering, node: Node, axes: Iterable[int]) -> tuple[str, bool]:
-    """The input of a node that removes axes, in the order in which it lies, and whether that is device order.
+    """Return the input of a node that removes axes, in the order in which it lies, and whether that is device order.
 
     Where the axes that remain would come out in another order than ONNX's, and have no axes of size 1 between them to
     say so, it is read in ONNX order.
@@ -100,12 +100,12 @@ def readable(lowering: Lowering, node: Node, axes: Iterable[int]) -> tuple[str, 
 
 
 def positions(axes: Iterable[int], on_device: bool) -> tuple[int, ...]:
-    """Where ONNX's axes are in the order in which a tensor lies."""
+    """Return where ONNX's axes are in the order in which a tensor lies."""
     return tuple(TO_DEVICE.index(axis) if on_device else axis for axis in axes)
 
 
 def rows(lowering: Lowering, node: Node, axes: Iterable[int], on_device: bool) -> tuple[int, int, int]:
-    """A node's input as [outer, axis, inner] for neighbouring axes."""
+    """Return a node's input as [outer, axis, inner] for neighbouring axes."""
     shape = lowering.graph.shape(node.inputs[0])
     places = positions(axes, on_device)
     shape = device_shape(shape) if on_device else shape

@@ -51,7 +51,7 @@ def resize(lowering: Lowering, node: Node) -> None:
 
 
 def _sampling(lowering: Lowering, node: Node) -> Sampling:
-    """How a node samples; before operator set 11 there was no choice."""
+    """Return how a node samples; before operator set 11 there was no choice."""
     opset = lowering.graph.opset
     old = opset <= 10
     mode = node.attributes.get("mode", "nearest")
@@ -69,7 +69,7 @@ def _sampling(lowering: Lowering, node: Node) -> Sampling:
 
 
 def _nearest(lowering: Lowering, node: Node, lines: Sequence[tuple[int, int, int]]) -> None:
-    """A Resize of maps to their nearest elements, by a line for rows and one for columns."""
+    """Lower a Resize of maps to their nearest elements, by a line for rows and one for columns."""
     (batch, channels, height, width), output = (lowering.graph.shape(name) for name in (node.inputs[0], node.output))
     steps, offsets, divisors = ((down, across) for down, across in zip(*lines, strict=True))
     problem = ResizeProblem(
@@ -94,7 +94,7 @@ def _nearest_line(axis: ResizedAxis, sampling: Sampling) -> tuple[int, int, int]
 
 
 def _fits(output: int, step: int, offset: int, divisor: int) -> bool:
-    """Whether the kernel, which has 32 bits for it, can compute all places of a line."""
+    """Return whether the kernel, which has 32 bits for it, can compute all places of a line."""
     return max(output * step + abs(offset), divisor) <= MOST_ELEMENTS
 
 
@@ -150,7 +150,7 @@ def _rounding(sampling: Sampling, scale: Fraction) -> str:
 
 
 def _axes(lowering: Lowering, node: Node) -> list[int]:
-    """The axes that scales, sizes and regions are given for."""
+    """Return the axes that scales, sizes and regions are given for."""
     rank = len(lowering.graph.shape(node.inputs[0]))
     return [int(axis) % rank for axis in node.attributes.get("axes", range(rank))]
 
@@ -180,7 +180,7 @@ def _scales(lowering: Lowering, node: Node) -> dict[int, Fraction]:
 
 
 def _regions(lowering: Lowering, node: Node) -> dict[int, list[float]]:
-    """The part of each axis that tf_crop_and_resize enlarges; empty for every other mode."""
+    """Return the part of each axis that tf_crop_and_resize enlarges; empty for every other mode."""
     if node.attributes.get("coordinate_transformation_mode") != CROPPING:
         return {}
     axes, region = _axes(lowering, node), lowering.value(node, 1, "region")

@@ -49,7 +49,7 @@ SHIFTS = {"LEFT": "shift_left", "RIGHT": "shift_right"}
 
 
 def typed(lowering: Lowering, node: Node) -> None:
-    """An operation on tensors in ONNX order, of whatever types."""
+    """Lower an operation on tensors in ONNX order, of whatever types."""
     _run(lowering, node, FUNCTIONS[node.op])
 
 
@@ -71,7 +71,7 @@ def mod(lowering: Lowering, node: Node) -> None:
 
 
 def only_float(lowering: Lowering, node: Node) -> None:
-    """Refuses a function of float32 numbers that is applied to others."""
+    """Refuse a function of float32 numbers that is applied to others."""
     dtypes = dict.fromkeys(lowering.graph.tensors[name].dtype for name in (*node.reads, node.output))
     raise node.unsupported(f"it is of {' and '.join(dtypes)}; float32 is supported")
 

@@ -23,7 +23,7 @@ class Window:
 
 
 def window_of(node: Node, kernel: Pair, size: Pair, output: Pair) -> Window:
-    """The window of a node over a map of `size` that gives a map of `output` (both height, width)."""
+    """Return the window of a node over a map of `size` that gives a map of `output` (both height, width)."""
     strides = pair(node.attributes.get("strides", (1, 1)))
     dilations = pair(node.attributes.get("dilations", (1, 1)))
     mode = node.attributes.get("auto_pad", "NOTSET")
@@ -39,6 +39,6 @@ def window_of(node: Node, kernel: Pair, size: Pair, output: Pair) -> Window:
 
 
 def pair(values: Sequence[int]) -> Pair:
-    """Two attributes of a window, (height, width). ValueError when there are not two."""
+    """Return two attributes of a window, (height, width). ValueError when there are not two."""
     first, second = values
     return int(first), int(second)

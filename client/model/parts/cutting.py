@@ -260,8 +260,8 @@ class _Scope:
         return cls(imported)
 
     def _branches(self, place: int) -> dict[str, _Scope]:
-        """The branches of an If that may be taken, by the names of attributes. What such a branch takes from around it
-        is an input."""
+        """Return the branches of an If that may be taken, by the names of attributes. What such a branch takes from
+        around it is an input."""
         if operator_of(self._protos[place]) != "If":
             return {}
         found = {}
@@ -300,7 +300,7 @@ class _Scope:
         return sum(info.size for info in infos if info is not None)
 
     def _counted(self, place: int) -> Sequence[Node]:
-        """What runs for a node; what is in branches counts there."""
+        """Return what runs for a node; what is in branches counts there."""
         return () if place in self._inner else self.nodes.get(place, ())
 
     def unknown(self, place: int) -> int:
@@ -384,7 +384,7 @@ class _Scope:
         return place in on_host or place not in self.nodes
 
     def _reads(self, place: int, on_host: set[int]) -> Iterator[str]:
-        """The tensors from outside that a node needs; constants come with it."""
+        """Return the tensors from outside that a node needs; constants come with it."""
         if self._is_host(place, on_host):
             names: Iterable[str] = read_by(self._protos[place])
         else:
@@ -393,7 +393,7 @@ class _Scope:
         return (name for name in names if name not in self._imported.constants)
 
     def _needed(self, on_host: set[int]) -> set[int]:
-        """The nodes from which the outputs of the model follow."""
+        """Return the nodes from which the outputs of the model follow."""
         found = set[int]()
         waiting = [name for name in self._graph.outputs if name not in self._imported.constants]
         while waiting:
@@ -404,7 +404,7 @@ class _Scope:
         return found
 
     def _levels(self, needed: set[int], on_host: set[int]) -> list[set[int]]:
-        """The nodes of each part, in an order in which they can run."""
+        """Return the nodes of each part, in an order in which they can run."""
         levels, found = dict[int, int](), dict[int, set[int]]()
         for place in sorted(needed):
             host = self._is_host(place, on_host)
@@ -427,7 +427,7 @@ class _Scope:
         return replace(part, node_ops={name: graph.node_ops[name] for node in part.nodes for name in node.origins})
 
     def _refused(self, part: Graph) -> set[int]:
-        """The nodes for which lowering knows no kernels after all."""
+        """Return the nodes for which lowering knows no kernels after all."""
         try:
             lower(part)
         except UnsupportedNodes as error:

@@ -67,8 +67,9 @@ class _Rest:
         graph.value_info.extend(described_tensor(name, self._graph.tensors[name]) for name in sorted(between))
 
     def _nodes_and_values(self) -> tuple[list[NodeProto], list[TensorProto]]:
-        """The nodes, and the constants that nodes of the host read. Constants that follow from constants are computed
-        as they were; those that follow from shapes are there as values, because what has the shape may be gone."""
+        """Return the nodes, and the constants that nodes of the host read. Constants that follow from constants are
+        computed as they were; those that follow from shapes are there as values, because what has the shape may be
+        gone."""
         nodes = [self._host_node(place) for place in self._cut.host]
         taken = {id(self._whole.node[place]) for place in self._cut.host}
         computed = {name for node in nodes for name in node.output}  # a node may have known outputs and others
@@ -91,7 +92,7 @@ class _Rest:
         return [*nodes, *self._shown(values)], list(values.values())
 
     def _host_node(self, place: int) -> NodeProto:
-        """A node that stays, with what is left of its branches."""
+        """Return a node that stays, with what is left of its branches."""
         node: NodeProto = self._whole.node[place]
         if place not in self._cut.inner:
             return node
@@ -114,7 +115,7 @@ class _Rest:
             yield helper.make_node("Identity", [free], [name])
 
     def _follows_from_constants(self, node: NodeProto) -> bool:
-        """Whether a node, and all that it follows from, is computed from weights alone."""
+        """Return whether a node, and all that it follows from, is computed from weights alone."""
         waiting, seen = [node], set[str]()
         while waiting:
             for name in read_by(waiting.pop()):
@@ -134,13 +135,13 @@ class _Rest:
         return constant_tensor(name, self._constants[name])
 
     def _typed(self, item: ValueInfoProto) -> ValueInfoProto:
-        """An output with its shape where that is known: models often omit it."""
+        """Return an output with its shape where that is known: models often omit it."""
         known = self._graph.tensors.get(item.name)
         return item if known is None else described_tensor(item.name, known)
 
     def _sized(self, item: ValueInfoProto) -> ValueInfoProto:
-        """An input with the shape that the parts were made for. If a branch does not fit this shape, onnxruntime would
-        refuse the model; then parts check the shapes of what they read."""
+        """Return an input with the shape that the parts were made for. If a branch does not fit this shape, onnxruntime
+        would refuse the model; then parts check the shapes of what they read."""
         known = self._graph.tensors.get(item.name)
         if any(cut.misfit for cut in self._cut.scopes):
             known = None if any(item.name in part.graph.inputs for part in self._cut.parts) else known

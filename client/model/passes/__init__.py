@@ -47,7 +47,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 
 
 def simplify(graph: Graph) -> Graph:
-    """The graph after all passes: no elementwise operators but Elementwise nodes, others with fused chains.
+    """Return the graph after all passes: no elementwise operators but Elementwise nodes, others with fused chains.
 
     Raises ModelError for a supported operator used in a way that is not.
     """

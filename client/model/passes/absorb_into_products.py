@@ -27,8 +27,8 @@ class _Side:
 
 
 def absorb_into_products(graph: Graph) -> Graph:
-    """The same graph in which each Einsum reads behind transposes and slices and writes as a Transpose behind it would;
-    what others read, too, stays for them.
+    """Return the same graph in which each Einsum reads behind transposes and slices and writes as a Transpose behind it
+    would; what others read, too, stays for them.
 
     Attribute "parts" of an Einsum: for each input the first element and the size along each axis of what it reads.
     """
@@ -71,14 +71,14 @@ def _whole(graph: Graph, tensor: str, letters: str) -> _Side:
 
 
 def _source(graph: Graph, producers: dict[str, Node], side: _Side) -> _Side:
-    """Where the elements of a side come from."""
+    """Return where the elements of a side come from."""
     while (node := producers.get(side.tensor)) and (before := _before(graph, node, side)):
         side = before
     return side
 
 
 def _before(graph: Graph, node: Node, side: _Side) -> _Side | None:
-    """What `node` makes a side from, None where that is more than other letters, a part and a factor."""
+    """Return what `node` makes a side from, None where that is more than other letters, a part and a factor."""
     if node.chain.steps or not node.inputs:
         return None
     source = replace(side, tensor=node.inputs[0])
@@ -106,7 +106,8 @@ def _before(graph: Graph, node: Node, side: _Side) -> _Side | None:
 
 
 def _firsts(graph: Graph, node: Node, output: str) -> list[int] | None:
-    """The first element along each axis of the block that a Slice, Split or Gather takes, None where it takes none."""
+    """Return the first element along each axis of the block that a Slice, Split or Gather takes, None where it takes
+    none."""
     firsts = [0] * len(shape := graph.shape(node.inputs[0]))
     if node.op == "Split":
         axis = int(node.attributes.get("axis", 0)) % len(shape)
@@ -136,7 +137,7 @@ def _firsts(graph: Graph, node: Node, output: str) -> list[int] | None:
 
 
 def _taken(side: _Side, axes: list[int | None]) -> _Side:
-    """The side by other axes: which of its own each of them is, None for one of size 1 that is new."""
+    """Return the side by other axes: which of its own each of them is, None for one of size 1 that is new."""
     letters = "".join(ANY if axis is None else side.letters[axis] for axis in axes)
     firsts = tuple(0 if axis is None else side.firsts[axis] for axis in axes)
     return replace(side, letters=letters, firsts=firsts, sizes=tuple(1 if a is None else side.sizes[a] for a in axes))

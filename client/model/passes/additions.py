@@ -12,17 +12,17 @@ class Additions:
         self._names = graph.names()
 
     def tensor(self, wanted: str, info: TensorInfo) -> str:
-        """The name of a tensor that a new node computes."""
+        """Return the name of a tensor that a new node computes."""
         name = self._names.free(wanted)
         self.tensors[name] = info
         return name
 
     def constant(self, wanted: str, value: Array | float) -> str:
-        """The name of a new constant, which is float32."""
+        """Return the name of a new constant, which is float32."""
         return self.exact(wanted, as_constant(value))
 
     def exact(self, wanted: str, value: Array) -> str:
-        """The name of a new constant of whatever type."""
+        """Return the name of a new constant of whatever type."""
         name = self._names.free(wanted)
         self.constants[name] = value
         return name
@@ -39,16 +39,16 @@ class Work(Additions):
         """Those of the new graph so far, for passes that make one from the first node to the last."""
 
     def info(self, tensor: str) -> TensorInfo:
-        """The shape and type of a tensor, a new one or not."""
+        """Return the shape and type of a tensor, a new one or not."""
         return self.tensors[tensor] if tensor in self.tensors else self.graph.tensors[tensor]
 
     def known(self, node: Node, index: int, what: str) -> Array | None:
-        """The constant input number `index`, None when it is absent."""
+        """Return the constant input number `index`, None when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         return self.value(node, name, what) if name else None
 
     def value(self, node: Node, name: str, what: str) -> Array:
-        """The constant input of this name. Raises ModelError for one that is computed."""
+        """Return the constant input of this name. Raises ModelError for one that is computed."""
         if name not in self.graph.constants:
             raise self.graph.computed(node, what, name)
         return self.graph.constants[name]

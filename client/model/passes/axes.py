@@ -7,13 +7,14 @@ from gputune.client.model.graph import Graph, Node
 
 
 def axis_of(graph: Graph, node: Node, default: int) -> int:
-    """The one axis, from 0 on. ModelError when the input has no such axis."""
+    """Return the one axis, from 0 on. ModelError when the input has no such axis."""
     return _checked(graph, node, [int(node.attributes.get("axis", default))])[0]
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The axes of a reduction, sorted; they are an attribute or, since operator set 13 or 18, an input. Without any,
-    all are reduced, unless the node says that none is. ModelError when they are computed or there are no such axes."""
+    """Return the axes of a reduction, sorted; they are an attribute or, since operator set 13 or 18, an input. Without
+    any, all are reduced, unless the node says that none is. ModelError when they are computed or there are no such
+    axes."""
     axes = node.attributes.get("axes", ())
     if name := node.inputs[1] if len(node.inputs) > 1 else "":
         if name not in graph.constants:
@@ -37,7 +38,7 @@ VIEWS = ("Expand", "Reshape")
 
 
 def seen_through(graph: Graph, producers: Mapping[str, Node], tensor: str) -> str:
-    """The first tensor that has the elements of this one in their order, in whatever shape."""
+    """Return the first tensor that has the elements of this one in their order, in whatever shape."""
     node = producers.get(tensor)
     while node is not None and node.op in VIEWS and graph.tensors[node.inputs[0]].size == graph.tensors[tensor].size:
         tensor = node.inputs[0]
@@ -46,7 +47,7 @@ def seen_through(graph: Graph, producers: Mapping[str, Node], tensor: str) -> st
 
 
 def kept_shape(graph: Graph, source: str, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a tensor once these axes are reduced to 1."""
+    """Return the shape of a tensor once these axes are reduced to 1."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(graph.shape(source)))
 
 

@@ -7,7 +7,7 @@ SAME_WHERE_SHAPED_SO = frozenset(("Expand", "Reshape", "Tile"))
 
 
 def drop_identity(graph: Graph) -> Graph:
-    """The same graph with every reader of a copy reading the original.
+    """Return the same graph with every reader of a copy reading the original.
 
     A copy stays, as Identity, only where an output of the graph would lose its name: when the original is
     an input or another output.

@@ -25,7 +25,7 @@ class _Affine:
 
 
 def fold_affine(graph: Graph) -> Graph:
-    """The same graph with fewer Add, Sub, Mul and Div; a result with other readers is left alone."""
+    """Return the same graph with fewer Add, Sub, Mul and Div; a result with other readers is left alone."""
     uses = graph.uses()
     readers = {name: node for node in graph.nodes for name in node.reads}
     swallowed: set[str] = set()
@@ -53,7 +53,7 @@ def fold_affine(graph: Graph) -> Graph:
 
 
 def _absorb(graph: Graph, node: Node, value: str, reader: Node, affine: _Affine) -> bool:
-    """Takes the reader's constant into `affine` if it is one number per channel; says whether it did."""
+    """Take the reader's constant into `affine` if it is one number per channel; says whether it did."""
     if reader.op not in ("Add", "Sub", "Mul", "Div") or graph.shape(reader.output) != graph.shape(value):
         return False
     left, right = reader.inputs
@@ -73,7 +73,7 @@ def _absorb(graph: Graph, node: Node, value: str, reader: Node, affine: _Affine)
 
 
 def _per_channel(graph: Graph, node: Node, tensor: str) -> Array | None:
-    """A constant as one double per output channel of `node`, None when it varies along another axis."""
+    """Return a constant as one double per output channel of `node`, None when it varies along another axis."""
     value = graph.constants.get(tensor)
     if value is None:
         return None
@@ -86,7 +86,7 @@ def _per_channel(graph: Graph, node: Node, tensor: str) -> Array | None:
 
 
 def _with(graph: Graph, node: Node, axis: int, affine: _Affine, added: Additions) -> Node:
-    """The node with new weights and bias."""
+    """Return the node with new weights and bias."""
     weight = graph.constants[node.inputs[1]]
     old_bias = node.inputs[2] if len(node.inputs) > 2 else ""
     if old_bias and old_bias not in graph.constants:

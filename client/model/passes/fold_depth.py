@@ -23,7 +23,7 @@ PER_AXIS = {"dilations": 1, "kernel_shape": 1, "output_padding": 0, "pads": 0, "
 
 
 def fold_depth(graph: Graph) -> Graph:
-    """The same graph without convolutions and poolings of maps with depth.
+    """Return the same graph without convolutions and poolings of maps with depth.
 
     Raises ModelError for a weight that is computed at run time, and for a ConvTranspose whose pads are not given.
     """
@@ -52,13 +52,13 @@ class _Work(Work):
         attributes: Mapping[str, Any] | None = None,
         dtype: str = "float32",
     ) -> str:
-        """One more node in the place of `node`; returns its output."""
+        """Return one more node in the place of `node`; returns its output."""
         output = self.tensor(f"{node.output}/{op}", TensorInfo(tuple(shape), dtype))
         self.nodes.append(Node(op, output, tuple(inputs), (output,), attributes or {}, origins=node.origins))
         return output
 
     def finish(self, node: Node, op: str, source: str) -> None:
-        """The last node, which computes what `node` does."""
+        """Add the last node, which computes what `node` does."""
         self.nodes.append(Node(op, node.name, (source,), (node.output,), origins=node.origins))
 
 
@@ -111,8 +111,8 @@ def _conv_transpose(work: _Work, node: Node) -> None:
 
 
 def _beside(work: _Work, node: Node, depths: Array, flat: Array) -> None:
-    """The convolution of maps that hold the depths of a window side by side: `depths` [output depth, tap] says which
-    each is; those outside of the map are zeros. `flat` are the weights for so many more channels."""
+    """Add the convolution of maps that hold the depths of a window side by side: `depths` [output depth, tap] says
+    which each is; those outside of the map are zeros. `flat` are the weights for so many more channels."""
     batch, channels, depth, *size = work.graph.shape(node.inputs[0])
     _, filters, deep, *result = work.graph.shape(node.output)
     inside = (depths >= 0) & (depths < depth)
@@ -144,7 +144,8 @@ def _along_depth(node: Node, attribute: str, alone: int) -> int:
 
 
 def _seeing(node: Node, axes: tuple[int | None, int | None]) -> dict[str, Any]:
-    """The node's attributes for a window over two of its axes; None is an axis along which a window sees one place."""
+    """Return the node's attributes for a window over two of its axes; None is an axis along which a window sees one
+    place."""
     kept = dict(node.attributes)
     for name, alone in PER_AXIS.items():
         if name in kept:

@@ -95,8 +95,8 @@ WITH_EPILOGUE = POOLING | REDUCING | NORMALISING | BROADCASTING | MOVING | {"Con
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
-    """The same graph in which the only elementwise operator of float32 numbers left is Elementwise: inputs[0] through a
-    chain."""
+    """Return the same graph in which the only elementwise operator of float32 numbers left is Elementwise: inputs[0]
+    through a chain."""
     fusion = _Fusion(graph)
     for node in graph.nodes:
         if node.op in ELEMENTWISE and graph.is_float(node):
@@ -121,7 +121,7 @@ class _Fusion:
         self.nodes.append(node)
 
     def take(self, node: Node) -> None:
-        """Fuses an elementwise node into the latest producer that can take it, else starts an Elementwise node."""
+        """Fuse an elementwise node into the latest producer that can take it, else starts an Elementwise node."""
         readings = _readings(self.graph, node)
         readings.sort(key=lambda reading: self.place.get(reading[0], -1), reverse=True)
         for value, chain, operands in readings:
@@ -163,7 +163,7 @@ class _Fusion:
 
 
 def _readings(graph: Graph, node: Node) -> list[tuple[str, Chain, tuple[str, ...]]]:
-    """The ways to see the node as a chain on one of its inputs: (value, chain, operands)."""
+    """Return the ways to see the node as a chain on one of its inputs: (value, chain, operands)."""
     if node.op not in BINARY:
         return [(node.inputs[0], _unary(node), ())]
     function = "fmod" if node.op == "Mod" and node.attributes.get("fmod", 0) else BINARY[node.op]

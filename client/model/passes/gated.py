@@ -55,7 +55,7 @@ FORMS = (
 
 
 def recognise_gated(graph: Graph) -> Graph:
-    """The same graph with one node for each activation that is spelt out; parts that others read stay."""
+    """Return the same graph with one node for each activation that is spelt out; parts that others read stay."""
     search = _Search(graph)
     found: dict[str, Node] = {}
     for node in graph.nodes:
@@ -76,7 +76,7 @@ class _Search:
                 self.readers.setdefault(name, []).append(node)
 
     def matches(self, gate: Node) -> Iterator[Node]:
-        """The activations of which this node is the gate, each in the place of the last of its nodes."""
+        """Yield the activations of which this node is the gate, each in the place of the last of its nodes."""
         for form in FORMS:
             if (inner := self._inner(form, gate)) is None:
                 continue
@@ -92,7 +92,7 @@ class _Search:
                     yield Node(form.op, last.node.name, (value,), last.node.outputs, attributes, origins=origins)
 
     def _inner(self, form: Form, gate: Node) -> Node | None:
-        """The first of the gate's nodes when `gate` is their last, and has the attributes of the form."""
+        """Return the first of the gate's nodes when `gate` is their last, and has the attributes of the form."""
         defaults = {"alpha": 0.2, "beta": 0.5} if gate.op == "HardSigmoid" else {}
         given = {name: gate.attributes.get(name, defaults.get(name)) for name in form.bounds}
         if any(value is None or not _near(value, form.bounds[name]) for name, value in given.items()):
@@ -105,13 +105,13 @@ class _Search:
         return node
 
     def _between(self, gate: Node, inner: Node) -> tuple[str, ...]:
-        """The origins of the gate's nodes, in the order in which they run."""
+        """Return the origins of the gate's nodes, in the order in which they run."""
         if inner is gate:
             return gate.origins
         return (*self._between(self.producers[gate.inputs[0]], inner), *gate.origins)
 
     def _behind(self, tensor: str) -> Iterator[str]:
-        """What `tensor` is computed from by arithmetic, the nearest first, itself included."""
+        """Yield what `tensor` is computed from by arithmetic, the nearest first, itself included."""
         seen = [tensor]
         for name in seen:
             node = self.producers.get(name)
@@ -121,7 +121,7 @@ class _Search:
                     seen += [source for source in node.reads if source not in seen]
 
     def _ahead(self, value: str, gate: str, wanted: Polynomial) -> "Iterator[_Last]":
-        """The nodes that compute the wanted polynomial of a value and a gate."""
+        """Yield the nodes that compute the wanted polynomial of a value and a gate."""
         reached = [gate]
         shape = self.graph.shape(value)
         for name in reached:
@@ -153,7 +153,7 @@ class _Expansion:
         self.origins: list[str] = []
 
     def of(self, tensor: str, depth: int = MOST_STEPS) -> Polynomial | None:
-        """The polynomial that a tensor is; None when it is none, or one of too high a degree."""
+        """Return the polynomial that a tensor is; None when it is none, or one of too high a degree."""
         if tensor in self.symbols:
             return {self.symbols[tensor]: 1.0}
         if (number := self.search.graph.scalar(tensor)) is not None:
@@ -171,7 +171,7 @@ class _Expansion:
 
 
 def _combined(op: str, left: Polynomial, right: Polynomial | None = None) -> Polynomial | None:
-    """What an arithmetic operator makes of polynomials."""
+    """Return what an arithmetic operator makes of polynomials."""
     if right is None:
         return {powers: -factor for powers, factor in left.items()} if op == "Neg" else left
     number = right.get(ONE, 0.0) if right.keys() <= {ONE} else None
@@ -199,7 +199,7 @@ def _product(left: Polynomial, right: Polynomial) -> Polynomial:
 
 
 def _alpha(form: Form, argument: Polynomial) -> float:
-    """The factor of x in a gate's argument; 0 where that is not the form's."""
+    """Return the factor of x in a gate's argument; 0 where that is not the form's."""
     if form.argument is None:
         return argument[VALUE] if argument.keys() == {VALUE} else 0.0
     return argument[VALUE] if _same(argument, form.argument) else 0.0

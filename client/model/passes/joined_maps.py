@@ -13,7 +13,7 @@ from gputune.kernels.ops.matmul import MOST_PARTS
 
 
 def pool_parts(graph: Graph) -> Graph:
-    """The same graph in which what is pooled for 1x1 convolutions alone is joined behind the pooling."""
+    """Return the same graph in which what is pooled for 1x1 convolutions alone is joined behind the pooling."""
     producers, uses, readers = graph.producers(), graph.uses(), _readers(graph)
     nodes: list[Node] = []
     added = Additions(graph)
@@ -35,14 +35,15 @@ def pool_parts(graph: Graph) -> Graph:
 
 
 def joined_maps(graph: Graph) -> dict[str, Node]:
-    """The Concats that nothing has to run, by the map that each would write."""
+    """Return the Concats that nothing has to run, by the map that each would write."""
     readers = _readers(graph)
     joining = (node for node in graph.nodes if parts_of(graph, node))
     return {node.output: node for node in joining if _for_points(graph, node.output, readers)}
 
 
 def parts_of(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The maps that a node joins along their channels; none where it does not, or of more than a product reads."""
+    """Return the maps that a node joins along their channels; none where it does not, or of more than a product
+    reads."""
     info = graph.tensors[node.output] if node.op == "Concat" else TensorInfo(())
     if len(info.shape) != 4 or info.dtype != "float32" or int(node.attributes["axis"]) % 4 != 1:
         return ()
@@ -50,12 +51,12 @@ def parts_of(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def _for_points(graph: Graph, tensor: str, readers: dict[str, list[Node]]) -> bool:
-    """Whether 1x1 convolutions are the only readers of a tensor."""
+    """Return whether 1x1 convolutions are the only readers of a tensor."""
     return tensor not in graph.outputs and all(_is_point(graph, node, tensor) for node in readers.get(tensor, ()))
 
 
 def _is_point(graph: Graph, node: Node, tensor: str) -> bool:
-    """Whether a node convolves a tensor position by position, in one group, and reads it for nothing else."""
+    """Return whether a node convolves a tensor position by position, in one group, and reads it for nothing else."""
     if node.op != "Conv" or node.inputs[0] != tensor or node.reads.count(tensor) > 1:
         return False
     whole = int(node.attributes.get("group", 1)) == 1 and not any(node.attributes.get("pads", ()))

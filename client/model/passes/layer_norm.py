@@ -37,7 +37,8 @@ class _Spread:
 
 
 def recognise_layer_norm(graph: Graph) -> Graph:
-    """The same graph with a LayerNormalization or RMSNormalization node, of any `axes`, wherever one is spelt out."""
+    """Return the same graph with a LayerNormalization or RMSNormalization node, of any `axes`, wherever one is spelt
+    out."""
     search = _Search(graph)
     found: dict[str, Node] = {}
     for node in graph.nodes:
@@ -57,7 +58,7 @@ class _Search:
         self.readers = {name: node for node in graph.nodes for name in node.reads}
 
     def whole(self, node: Node) -> Node | None:
-        """The normalisation that ends in this division, or multiplication with a reciprocal or a scaled one."""
+        """Return the normalisation that ends in this division, or multiplication with a reciprocal or a scaled one."""
         choices: list[tuple[str, _Spread, str]] = []
         if node.op == "Div" and (spread := self._spread(node.inputs[1])) is not None and not spread.inverse:
             choices = [(node.inputs[0], spread, "")]
@@ -71,7 +72,7 @@ class _Search:
         return None
 
     def folded(self, node: Node) -> Node | None:
-        """The normalisation that ends in this Add of x * g and bias - mean(x) * g."""
+        """Return the normalisation that ends in this Add of x * g and bias - mean(x) * g."""
         for product, rest in self._both("Add", node.output):
             bias, shift = self._inputs("Sub", rest) or ("", "")
             for value, factor in self._both("Mul", product):
@@ -85,7 +86,7 @@ class _Search:
         return None
 
     def with_parameters(self, node: Node) -> Node:
-        """The normalisation with the scale and the bias that are applied to its result."""
+        """Return the normalisation with the scale and the bias that are applied to its result."""
         for place, op in ((1, "Mul"), (2, "Add")):
             reader = self.readers.get(node.output)
             if len(node.inputs) > place or (node.op, op) == ("RMSNormalization", "Add"):
@@ -100,7 +101,7 @@ class _Search:
         return node
 
     def _scaled(self, tensor: str) -> tuple[_Spread, str] | None:
-        """The reciprocal spread and the scale of which `tensor` is the product; "" for no scale."""
+        """Return the reciprocal spread and the scale of which `tensor` is the product; "" for no scale."""
         choices = [(tensor, ""), *self._both("Mul", tensor)]
         for factor, scale in choices:
             spread = self._spread(factor)
@@ -109,7 +110,7 @@ class _Search:
         return None
 
     def _spread(self, tensor: str) -> _Spread | None:
-        """What `tensor` is the spread of, or its reciprocal, with the reduced axes still there."""
+        """Return what `tensor` is the spread of, or its reciprocal, with the reduced axes still there."""
         found = self._root(tensor)
         fits = found is not None and self.graph.shape(tensor) == kept_shape(
             self.graph, found.around.source, found.around.axes
@@ -131,7 +132,8 @@ class _Search:
         return None
 
     def _variance(self, tensor: str) -> tuple[_Mean, bool] | None:
-        """The mean that `tensor` is the variance around, and True; or the mean of squares that it is, and False."""
+        """Return the mean that `tensor` is the variance around, and True; or the mean of squares that it is, and
+        False."""
         tensor = seen_through(self.graph, self.producers, tensor)
         for value, bound in self._both("Max", tensor):
             if self.graph.scalar(bound) == 0:
@@ -149,7 +151,7 @@ class _Search:
         return _Mean(squared, squares_mean.axes), False
 
     def _squared(self, tensor: str) -> str:
-        """What `tensor` is the square of, "" when it is none."""
+        """Return what `tensor` is the square of, "" when it is none."""
         base, exponent = self._inputs("Pow", tensor) or ("", "")
         if base and self.graph.scalar(exponent) == 2:
             return base
@@ -158,7 +160,7 @@ class _Search:
         return left if left == right or (around is not None and around == self._centred(right)) else ""
 
     def _centred(self, tensor: str) -> _Mean | None:
-        """The mean that was taken from its own source to get this tensor."""
+        """Return the mean that was taken from its own source to get this tensor."""
         source, taken = self._inputs("Sub", tensor) or ("", "")
         mean = self._mean(taken)
         fits = (
@@ -186,12 +188,12 @@ class _Search:
         return _Mean(source, axes) if fits else None
 
     def _inputs(self, op: str, tensor: str) -> tuple[str, ...]:
-        """The inputs of the node of that operator which computes the tensor, else none."""
+        """Return the inputs of the node of that operator which computes the tensor, else none."""
         node = self.producers.get(tensor)
         return node.inputs if node is not None and node.op == op else ()
 
     def _both(self, op: str, tensor: str) -> list[tuple[str, str]]:
-        """The two inputs of the node of that operator which computes the tensor, in both orders."""
+        """Return the two inputs of the node of that operator which computes the tensor, in both orders."""
         pair = self._inputs(op, tensor)
         return [(pair[0], pair[1]), (pair[1], pair[0])] if pair else []
 
@@ -201,7 +203,7 @@ class _Search:
         return Node(op, end.name, (source, *parameters), end.outputs, attributes, origins=self._origins(end, source))
 
     def _origins(self, end: Node, source: str) -> tuple[str, ...]:
-        """The nodes between `source` and the end."""
+        """Return the nodes between `source` and the end."""
         found: dict[tuple[str, ...], Node] = {}
         waiting = [end]
         while waiting:
@@ -212,7 +214,7 @@ class _Search:
         return tuple(name for node in reversed(found.values()) for name in node.origins)
 
     def _is_parameter(self, tensor: str, source: str) -> bool:
-        """Whether a tensor is known and broadcasts to `source`, or is none."""
+        """Return whether a tensor is known and broadcasts to `source`, or is none."""
         if not tensor:
             return True
         shape, mine = self.graph.shape(source), self.graph.shape(tensor)

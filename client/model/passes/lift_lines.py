@@ -27,7 +27,7 @@ ACROSS = {"dilations": 1, "kernel_shape": 1, "output_padding": 0, "output_shape"
 
 
 def lift_lines(graph: Graph) -> Graph:
-    """The same graph without convolutions and poolings of lines."""
+    """Return the same graph without convolutions and poolings of lines."""
     lift = _Lift(graph)
     for node in graph.nodes:
         lift.take(node)
@@ -57,8 +57,8 @@ class _Lift(Work):
                 self.nodes.append(Node("Reshape", f"{lifted}/line", (lifted,), (line,)))
 
     def _map(self, tensor: str) -> str:
-        """The tensor with a height of 1 before its last axis; what has one axis or none broadcasts as it is, and a
-        bias is one number per channel."""
+        """Return the tensor with a height of 1 before its last axis; what has one axis or none broadcasts as it is, and
+        a bias is one number per channel."""
         if not tensor or len(self.graph.shape(tensor)) < 2 or tensor in self.maps:
             return self.maps.get(tensor, tensor)
         if tensor in self.graph.constants:
@@ -70,7 +70,7 @@ class _Lift(Work):
         return lifted
 
     def _computed(self, tensor: str) -> str:
-        """A new tensor, the map of this one."""
+        """Return a new tensor, the map of this one."""
         name = self.maps[tensor] = self.tensor(f"{tensor}/map", self._info(tensor))
         return name
 

@@ -9,7 +9,7 @@ from gputune.client.model.graph import Graph, Node
 
 
 def mask_softmax(graph: Graph) -> Graph:
-    """The same graph in which a Softmax with attribute "masked" computes those zeros itself, where no other node
+    """Return the same graph in which a Softmax with attribute "masked" computes those zeros itself, where no other node
     reads what it had."""
     producers, uses = graph.producers(), graph.uses()
     masked: dict[str, Node] = {}
@@ -26,7 +26,7 @@ def mask_softmax(graph: Graph) -> Graph:
 
 
 def _guarded(graph: Graph, producers: dict[str, Node], node: Node) -> Node | None:
-    """The Softmax whose NaN a Where replaces with zeros."""
+    """Return the Softmax whose NaN a Where replaces with zeros."""
     if node.op != "Where" or graph.scalar(node.inputs[1]) != 0:
         return None
     test, softmax = (producers.get(node.inputs[index]) for index in (0, 2))

@@ -20,7 +20,7 @@ class _Steps:
         self.nodes: list[Node] = []
 
     def of(self, shape: tuple[int, ...], op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """The result of one more node, which has this shape, as `output` or under a new name."""
+        """Return the result of one more node, which has this shape, as `output` or under a new name."""
         number = len(self.nodes)
         output = output or self.work.tensor(f"{self.node.output}/{number}", TensorInfo(shape))
         name = f"{self.node.name}/{number}" if output != self.node.output else self.node.name
@@ -28,7 +28,7 @@ class _Steps:
         return output
 
     def number(self, value: float) -> str:
-        """A constant."""
+        """Return a constant."""
         return self.work.constant(f"{self.node.output}/number", value)
 
 
@@ -64,7 +64,7 @@ def _factors(steps: _Steps, column: tuple[int, ...], scales: str, variances: str
 
 
 def _training(steps: _Steps, shape: tuple[int, ...], column: tuple[int, ...], epsilon: float) -> None:
-    """The batch is normalised by its own statistics, which move those that are given."""
+    """Note that the batch is normalised by its own statistics, which move those that are given."""
     node, momentum = steps.node, float(steps.node.attributes.get("momentum", 0.9))
     axes = tuple(axis for axis in range(len(shape)) if axis != 1)
     scales, biases, *given = (steps.of(column, "Reshape", name) for name in node.inputs[1:5])

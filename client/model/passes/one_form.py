@@ -28,7 +28,7 @@ from gputune.client.model.passes.refusing import refusing
 
 
 def one_form(graph: Graph) -> Graph:
-    """The same graph in canonical operators. Raises ModelError for uses of them that are not supported."""
+    """Return the same graph in canonical operators. Raises ModelError for uses of them that are not supported."""
     work = Work(graph)
     nodes: list[Node] = []
     refusals: list[Refusal] = []
@@ -44,7 +44,7 @@ def one_form(graph: Graph) -> Graph:
 
 
 def _with_copies(work: Work, nodes: list[Node]) -> Graph:
-    """The graph of these nodes, with a copy in each output that is a constant; its readers read the constant."""
+    """Return the graph of these nodes, with a copy in each output that is a constant; its readers read the constant."""
     graph, copies = work.graph, dict[str, str]()
     for output in graph.outputs:
         if output in graph.constants:

@@ -15,7 +15,7 @@ WHOLE = ("int32", "int64")
 
 
 def look_up_one_hot(graph: Graph) -> Graph:
-    """The same graph with rows looked up in the place of such products."""
+    """Return the same graph with rows looked up in the place of such products."""
     nodes: list[Node] = []
     added = Additions(graph)
     producers, uses = graph.producers(), graph.uses()
@@ -41,7 +41,8 @@ def look_up_one_hot(graph: Graph) -> Graph:
 
 
 def _indices(graph: Graph, producers: Mapping[str, Node], uses: Mapping[str, int], node: Node) -> str:
-    """The tensor of which a product makes one-hot vectors, with an axis of size 1 for them; "" where it does not."""
+    """Return the tensor of which a product makes one-hot vectors, with an axis of size 1 for them; "" where it does
+    not."""
     table = graph.constants.get(node.inputs[1])
     cast = producers.get(node.inputs[0])
     equal = producers.get(cast.inputs[0]) if cast is not None and cast.op == "Cast" else None

@@ -19,7 +19,7 @@ from gputune.client.model.passes.additions import Work
 
 
 def matmul(work: Work, node: Node) -> Iterator[Node]:
-    """A MatMul: vectors are matrices of one row or one column, and leading axes are a batch."""
+    """Yield a MatMul: vectors are matrices of one row or one column, and leading axes are a batch."""
     _check_type(work, node)
     left, right = (work.graph.shape(name) for name in node.inputs[:2])
     weight = work.graph.constants.get(node.inputs[1])
@@ -38,7 +38,7 @@ def matmul(work: Work, node: Node) -> Iterator[Node]:
 
 
 def gemm(work: Work, node: Node) -> Iterator[Node]:
-    """A Gemm: alpha * a * b + beta * c, with either side transposed."""
+    """Yield a Gemm: alpha * a * b + beta * c, with either side transposed."""
     _check_type(work, node)
     turned = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
     alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
@@ -68,7 +68,7 @@ def gemm(work: Work, node: Node) -> Iterator[Node]:
 
 
 def einsum(work: Work, node: Node) -> Iterator[Node]:
-    """An Einsum of two tensors, or of one that is turned or summed over."""
+    """Yield an Einsum of two tensors, or of one that is turned or summed over."""
     _check_type(work, node)
     inputs, result = _written_out(work, node)
     if len(inputs) == 2:
@@ -99,7 +99,7 @@ def _check_type(work: Work, node: Node) -> None:
 
 
 def _gemm_node(work: Work, node: Node, matrix: Array, output: str) -> Node:
-    """The Gemm by a constant matrix [K, N]."""
+    """Return the Gemm by a constant matrix [K, N]."""
     shape = work.graph.shape(node.inputs[0])
     if not matrix.size or len(matrix) != shape[-1]:
         sizes = "x".join(map(str, matrix.shape))
@@ -113,12 +113,12 @@ def _einsum_node(node: Node, equation: str, output: str) -> Node:
 
 
 def _matmul_letters(batch: str, matrix: str, rank: int, vector: str) -> str:
-    """The letters of one side: of the batch as many as it has axes for, from the last one on."""
+    """Return the letters of one side: of the batch as many as it has axes for, from the last one on."""
     return vector if rank == 1 else batch[len(batch) - (rank - 2) :] + matrix
 
 
 def _written_out(work: Work, node: Node) -> tuple[list[str], str]:
-    """The letters of each input and of the result, where the equation leaves out the result or says ... ."""
+    """Return the letters of each input and of the result, where the equation leaves out the result or says ... ."""
     equation = "".join(node.attributes["equation"].split())
     terms, arrow, result = equation.partition("->")
     inputs = terms.split(",")

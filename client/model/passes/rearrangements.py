@@ -18,7 +18,7 @@ Axes = tuple[tuple[tuple[int, int, int], ...], ...]
 
 
 def recognise_rearrangements(graph: Graph) -> Graph:
-    """The same graph with a Rearrange for every three such nodes that make a map or are made of one.
+    """Return the same graph with a Rearrange for every three such nodes that make a map or are made of one.
 
     Its attribute `axes` holds for each axis of the output the parts of input axes that it consists of, outermost first:
     (size, axis, step), so many positions of an axis of the input, `step` apart.
@@ -43,13 +43,14 @@ def recognise_rearrangements(graph: Graph) -> Graph:
 
 
 def _before(makers: dict[str, Node], uses: dict[str, int], node: Node, op: str, before: str) -> Node | None:
-    """What makes the input of a node of this operator, where it is of the other one and nothing else reads it."""
+    """Return what makes the input of a node of this operator, where it is of the other one and nothing else reads
+    it."""
     maker = makers.get(node.inputs[0]) if node.op == op else None
     return maker if maker is not None and maker.op == before and uses[maker.output] == 1 else None
 
 
 def _axes(graph: Graph, split: Node, transpose: Node, merge: Node) -> Axes | None:
-    """None where there is no map, or axes are not taken apart and put together one by one."""
+    """Return none where there is no map, or axes are not taken apart and put together one by one."""
     source, apart = graph.shape(split.inputs[0]), graph.shape(split.output)
     turned, target = graph.shape(transpose.output), graph.shape(merge.output)
     if MAP_AXES not in (len(source), len(target)) or not prod(source):

@@ -12,8 +12,8 @@ from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 
 
 def sink_reshapes(graph: Graph) -> Graph:
-    """The same graph in which no Reshape that only makes lines of maps is read by elementwise nodes that could read the
-    maps."""
+    """Return the same graph in which no Reshape that only makes lines of maps is read by elementwise nodes that could
+    read the maps."""
     work = _Work(graph)
     for node in graph.nodes:
         work.add(node)
@@ -40,7 +40,7 @@ class _Work(Work):
         self.nodes.append(node)
 
     def _sink(self, node: Node) -> bool:
-        """Computes a node on maps and reshapes then, where all that it reads was a map of one shape or is known."""
+        """Compute a node on maps and reshapes then, where all that it reads was a map of one shape or is known."""
         computed = {name for name in node.reads if name not in self.graph.constants}
         shapes = {(self.kept.get(name), self.info(self.maps.get(name, name)).shape) for name in computed}
         kept, shape = next(iter(shapes)) if len(shapes) == 1 else (None, ())
@@ -55,7 +55,7 @@ class _Work(Work):
         return True
 
     def _over_maps(self, constant: str, kept: tuple[int, ...]) -> str:
-        """A constant that is broadcast over lines, so that it is over their maps."""
+        """Return a constant that is broadcast over lines, so that it is over their maps."""
         value = self.graph.constants[constant]
         if value.size == 1:
             return constant
@@ -66,7 +66,7 @@ class _Work(Work):
 
 
 def _kept(before: TensorInfo, after: TensorInfo) -> tuple[int, ...] | None:
-    """The axes of a map that are left when a Reshape makes it a line of the same, None where it does not."""
+    """Return the axes of a map that are left when a Reshape makes it a line of the same, None where it does not."""
     if (len(before.shape), len(after.shape)) != (4, 3) or before.dtype != "float32":
         return None
     kept: list[int] = []

@@ -11,13 +11,13 @@ from gputune.client.model.passes.axes import kept_shape, reduced_axes, seen_thro
 
 
 def recognise_softmax(graph: Graph) -> Graph:
-    """The same graph with a Softmax or LogSoftmax node wherever one is spelt out; what others read stays."""
+    """Return the same graph with a Softmax or LogSoftmax node wherever one is spelt out; what others read stays."""
     producers = graph.producers()
     return graph.rewritten(_matched(graph, producers, node) or node for node in graph.nodes)
 
 
 def _matched(graph: Graph, producers: Mapping[str, Node], node: Node) -> Node | None:
-    """The softmax that ends in this node."""
+    """Return the softmax that ends in this node."""
     if node.op not in ("Div", "Sub") or not graph.is_float(node):
         return None
     value, below = node.inputs
@@ -39,7 +39,7 @@ def _matched(graph: Graph, producers: Mapping[str, Node], node: Node) -> Node | 
 
 
 def _behind(graph: Graph, producers: Mapping[str, Node], tensor: str, ops: Sequence[str]) -> tuple[Node, ...]:
-    """The nodes of these operators that a tensor comes from, the last first; none where they are not."""
+    """Return the nodes of these operators that a tensor comes from, the last first; none where they are not."""
     found: tuple[Node, ...] = ()
     for op in ops:
         node = producers.get(seen_through(graph, producers, tensor))
@@ -50,7 +50,7 @@ def _behind(graph: Graph, producers: Mapping[str, Node], tensor: str, ops: Seque
 
 
 def _varies_not(graph: Graph, shifted: Node, axes: tuple[int, ...]) -> bool:
-    """Whether what a Sub takes from its left side is the same all along these axes of it."""
+    """Return whether what a Sub takes from its left side is the same all along these axes of it."""
     source, taken = map(graph.shape, shifted.inputs)
     sizes = (1,) * (len(source) - len(taken)) + taken
     return source == graph.shape(shifted.output) and all(sizes[axis] == 1 for axis in axes)

@@ -15,7 +15,7 @@ from gputune.client.model.passes.axes import axis_groups
 
 
 def order_transposes(graph: Graph) -> Graph:
-    """The same graph with as few transposes as that takes."""
+    """Return the same graph with as few transposes as that takes."""
     work = _Work(graph)
     for node in graph.nodes:
         work.add(node)
@@ -30,7 +30,7 @@ class _Work(Work):
         self._makers: dict[str, Node] = {}
 
     def add(self, node: Node) -> None:
-        """Appends a node, or what it becomes together with the one before it."""
+        """Append a node, or what it becomes together with the one before it."""
         before = self._makers.get(node.inputs[0]) if node.op in ("Reshape", "Transpose") else None
         match (before.op if before else "", node.op):
             case ("Reshape", "Reshape") if before:
@@ -49,7 +49,7 @@ class _Work(Work):
                 self.nodes.append(node)
 
     def _transpose_first(self, reshape: Node, transpose: Node) -> bool:
-        """Turns a map and reshapes it then, where the Reshape only puts axes of the map together."""
+        """Turn a map and reshapes it then, where the Reshape only puts axes of the map together."""
         whole, parts = self._shape(transpose.inputs[0]), self._shape(reshape.inputs[0])
         groups = axis_groups(parts, whole) if len(parts) == 4 > len(whole) else None
         if groups is None:
@@ -86,7 +86,7 @@ class _Work(Work):
         self.add(Node(second, node.name, (between,), node.outputs, others, origins=origins))
 
     def _moves_nothing(self, node: Node) -> bool:
-        """Whether the axes that are longer than 1 stay in their order."""
+        """Return whether the axes that are longer than 1 stay in their order."""
         shape = self._shape(node.inputs[0])
         kept = [axis for axis in self._order(node) if shape[axis] > 1]
         return kept == sorted(kept)
@@ -100,5 +100,5 @@ class _Work(Work):
 
 
 def _behind(before: Node, node: Node) -> Node:
-    """The node on what the one before it reads."""
+    """Return the node on what the one before it reads."""
     return replace(node, inputs=before.inputs, origins=(*before.origins, *node.origins))

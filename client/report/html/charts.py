@@ -27,7 +27,7 @@ SETTLED = 0.95
 
 
 def explored(task: TaskView) -> str:
-    """Every trial in order of arrival: its time, or how it failed; the best so far as a line."""
+    """Return every trial in order of arrival: its time, or how it failed; the best so far as a line."""
     if not task.attempts:
         return ""
     statuses = [failure.status for failure in task.failures]
@@ -58,7 +58,7 @@ def explored(task: TaskView) -> str:
 
 
 def best_so_far(task: TaskView) -> str:
-    """What share of the best found was reached after how many trials, and after which time."""
+    """Return what share of the best found was reached after how many trials, and after which time."""
     costs = [attempt.cost_ns for attempt in task.attempts]
     steps = list(_best_so_far(costs))
     if not steps:
@@ -146,12 +146,12 @@ def _point(task: TaskView, line: Roofline, place: Place, only: TaskView | None) 
 
 
 def anchor_of(task: TaskView, place: Place) -> str:
-    """Where on the page a task is: digits only, and the same on every page of this cache."""
+    """Return where on the page a task is: digits only, and the same on every page of this cache."""
     return f"t{place.number}-{task.digest[:16]}"
 
 
 def _tame(timed: Timed) -> list[float]:
-    """Samples that the axis makes room for: an outlier must not squash the rest, and stands at the end."""
+    """Sample that the axis makes room for: an outlier must not squash the rest, and stands at the end."""
     return [sample for sample in timed.samples_ns if sample <= 1.5 * timed.median_ns]
 
 
@@ -160,7 +160,7 @@ def _places(task: TaskView, status: str) -> list[int]:
 
 
 def _best_so_far(costs: Sequence[float | None]) -> list[tuple[int, float]]:
-    """(number of the trial, its cost) for each that was better than all before."""
+    """Return (number of the trial, its cost) for each that was better than all before."""
     steps: list[tuple[int, float]] = []
     for n, cost in enumerate(costs, 1):
         if cost is not None and cost < (steps[-1][1] if steps else math.inf):

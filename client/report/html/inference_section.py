@@ -21,7 +21,7 @@ UNFOLDED_AT_MOST = 24
 
 
 def inferences(report: Report) -> str:
-    """The gain of whole inferences, or that it was not measured; nothing without a context."""
+    """Return the gain of whole inferences, or that it was not measured; nothing without a context."""
     if report.context is None:
         return ""
     if not report.end_to_end:
@@ -61,12 +61,13 @@ _BARS = (
 
 
 def _reach(context: WholeContext) -> float:
-    """How far a bar with its interval reaches; a wide interval ends at the edge, so that bars can still be compared."""
+    """Return how far a bar with its interval reaches; a wide interval ends at the edge, so that bars can still be
+    compared."""
     return 1.0 if context.gain is None else min(context.gain.high, 1.5 * context.gain.median)
 
 
 def _context_row(context: WholeContext, widest: float) -> str:
-    """A whole context: what it is, and how many times as fast as untuned, as a bar from 0 and in words."""
+    """Return a whole context: what it is, and how many times as fast as untuned, as a bar from 0 and in words."""
     name, facts = _name(context), ""
     if context.operations is not None:
         form = "persistent kernels" if context.persistent else "launches one by one"
@@ -99,7 +100,7 @@ def _track(style: str, time_ns: float, longest_ns: float) -> str:
 
 
 def _row(name: str, below: str, bars: str, said: str) -> str:
-    """A row of bars; name, bars and said are HTML."""
+    """Return a row of bars; name, bars and said are HTML."""
     more = f'<span class="sub">{text(below)}</span>' if below else ""
     return (
         f'<div class="row"><div>{name}{more}</div><div class="tracks">{bars}</div><div class="end">{said}</div></div>'
@@ -118,8 +119,8 @@ class _Part:
 
 
 def layers(place: Place) -> str:
-    """The operations of each graph in the order in which they run: their tuned times as parts of one bar, and default
-    and tuned time of each in a row of its own."""
+    """Return the operations of each graph in the order in which they run: their tuned times as parts of one bar, and
+    default and tuned time of each in a row of its own."""
     tasks = {task.digest: task for task in place.tasks}
     graphs: dict[str, list[_Part]] = {}
     totals: dict[str, float] = {}
@@ -150,7 +151,7 @@ def layers(place: Place) -> str:
 
 
 def _rows(graph: str, parts: Sequence[_Part]) -> str:
-    """A bar for each operation, all on one scale; folded away where there are many."""
+    """Return a bar for each operation, all on one scale; folded away where there are many."""
     longest = max(max(part.time_ns, part.default_ns or 0.0) for part in parts)
     rows = "".join(_layer_row(part, longest) for part in parts)
     of_graph = f" of {text(graph)}" if graph else ""

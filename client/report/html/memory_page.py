@@ -13,7 +13,7 @@ COLOURS = 8
 
 
 def memory_page(report: MemoryReport) -> str:
-    """The whole document."""
+    """Return the whole document."""
     names = ", ".join(graph.name for graph in report.graphs)
     weights = f"{bytes_text(report.weights_bytes)} of weights outside the arenas"
     facts = f"context {report.context}, made for {report.device}, {weights}"
@@ -30,7 +30,7 @@ _EXPLAINED = (
 
 
 def _section(number: int, graph: GraphMemory) -> str:
-    """A graph."""
+    """Return a graph."""
     head = f'<section class="memory"><h2>{text(graph.name)}</h2>'
     if not graph.tensors:
         return f"{head}<p>This graph has no tensors between operations.</p></section>"
@@ -62,7 +62,7 @@ def _tiles(graph: GraphMemory) -> str:
 
 
 def _map(number: int, graph: GraphMemory, arena: int) -> str:
-    """Where each tensor of an arena lies, and when."""
+    """Return where each tensor of an arena lies, and when."""
     total, count = graph.arena_bytes[arena], len(graph.operations)
     parts = []
     for place, tensor in enumerate(graph.tensors):
@@ -80,7 +80,7 @@ def _map(number: int, graph: GraphMemory, arena: int) -> str:
 
 
 def _tensors(number: int, graph: GraphMemory) -> str:
-    """The table of a graph's tensors."""
+    """Return the table of a graph's tensors."""
     columns = [
         Column("Written by"),
         Column("Bytes", "number"),
@@ -106,11 +106,11 @@ def _tensors(number: int, graph: GraphMemory) -> str:
 
 
 def _anchor(number: int, place: int) -> str:
-    """Where the row of a graph's tensor is."""
+    """Return where the row of a graph's tensor is."""
     return f"graph{number}-tensor{place}"
 
 
 def _said(graph: GraphMemory, tensor: ArenaTensor) -> str:
-    """A tensor in a line."""
+    """Return a tensor in a line."""
     uses = f"from operation {tensor.first_use} to {tensor.last_use} ({graph.operations[tensor.last_use]})"
     return f"{tensor.name}: {bytes_text(tensor.nbytes)} at {tensor.offset:,}, {uses}"

@@ -16,7 +16,7 @@ from gputune.client.report.html.task_section import gain_text, phases, section
 
 
 def page(report: Report) -> str:
-    """The whole document."""
+    """Return the whole document."""
     devices = list(dict.fromkeys(place.device for place in report.places))
     title = f"Tuning report: {', '.join([*report.graphs, *devices]) or report.tier}"
     heading = f"Tuning of {', '.join(report.graphs)}" if report.graphs else "Tuning report"
@@ -52,7 +52,7 @@ def _place(place: Place, report: Report) -> str:
 
 
 def _own(place: Place, measured: bool) -> str:
-    """What belongs to the context, or all tasks where there is none."""
+    """Return what belongs to the context, or all tasks where there is none."""
     picture = figure("Roofline", roofline(place), _roof_note(place))
     sections = "".join(section(task, place) for task in place.tasks)
     return (
@@ -64,7 +64,7 @@ def _own(place: Place, measured: bool) -> str:
 
 
 def _others(place: Place) -> str:
-    """The tasks of other models, folded away."""
+    """Return the tasks of other models, folded away."""
     if not place.others:
         return ""
     trials, spent = _trials(place.others), _spent(place.others)

@@ -25,7 +25,7 @@ RESOURCES: Mapping[str, Column] = {
 
 
 def section(task: TaskView, place: Place) -> str:
-    """A task that can be opened."""
+    """Return a task that can be opened."""
     timed = f"{time_text(task.tuned.median_ns)}, {gain_text(task)}" if task.tuned else "nothing works"
     described = " ".join((task.title, task.words, *task.operations))
     figures = "".join(
@@ -49,7 +49,7 @@ def section(task: TaskView, place: Place) -> str:
 
 
 def gain_text(task: TaskView) -> str:
-    """The gain and its range, with the word for what that means."""
+    """Return the gain and its range, with the word for what that means."""
     if task.gain is None:
         return "–"
     if _kept_default(task):
@@ -75,7 +75,7 @@ def phases(spent_ns: Mapping[str, float], untold: int = 0) -> str:
 
 
 def _runs(task: TaskView) -> str:
-    """Which operations it computes, how far it is, and since when."""
+    """Return which operations it computes, how far it is, and since when."""
     if task.weight is None:
         runs = ""
     elif not task.weight:
@@ -120,7 +120,7 @@ def _verdict(task: TaskView) -> str:
 
 
 def _changes(task: TaskView) -> str:
-    """What the tuned configuration has otherwise than the default, and what that means."""
+    """Return what the tuned configuration has otherwise than the default, and what that means."""
     if _kept_default(task):
         return _FROM_DEFAULT + "<p>The default is kept: no other configuration was clearly faster.</p>"
     before, after = (timed.configuration if timed else {} for timed in (task.default, task.tuned))
@@ -139,7 +139,7 @@ _FROM_DEFAULT = "<h3>From the default to the tuned configuration</h3>"
 
 
 def _word(interval: Interval | None) -> str:
-    """What the range of a gain says."""
+    """Return what the range of a gain says."""
     if interval is None or interval.confidence < SURE:
         return "too few samples to say"
     return "faster" if interval.low > 1 else "slower" if interval.high < 1 else "no clear difference"
@@ -161,7 +161,7 @@ def _position(task: TaskView) -> str:
 
 
 def _parameters(task: TaskView) -> str:
-    """Each parameter with its values and how near the best time one came with them."""
+    """Return each parameter with its values and how near the best time one came with them."""
     costs = [value.best_ns for values in task.parameters.values() for value in values if value.best_ns is not None]
     if not costs:
         return ""

@@ -56,7 +56,7 @@ class Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """A config file's plan, every key checked. Raises ConfigError."""
+    """Return a config file's plan, every key checked. Raises ConfigError."""
     where = f"config file {path}"
     read = read_keys(read_object(path, '{"contexts": [{"path": "model.bin"}]}'), _KEYS, where)
     if "contexts" not in read:
@@ -72,8 +72,8 @@ def read_plan(path: Path) -> Plan:
 
 
 def _named(given: Sequence[dict[str, Any]], where: str) -> tuple[ContextPlan, ...]:
-    """The contexts, by default under the names of their files. Raises ConfigError for names that are not distinct, and
-    for what does not go together."""
+    """Return the contexts, by default under the names of their files. Raises ConfigError for names that are not
+    distinct, and for what does not go together."""
     contexts = tuple(ContextPlan(**{"name": each["path"].stem, **each}) for each in given)
     counts = Counter(context.name for context in contexts)
     for context in contexts:

@@ -66,7 +66,7 @@ class Loaded:
 
 
 def load(plan: Plan, stack: ExitStack, compatibility: Compatibility) -> Loaded:
-    """Loads a plan on the device of its first context, or the one that it names; `stack` closes everything. Each group,
+    """Load a plan on the device of its first context, or the one that it names; `stack` closes everything. Each group,
     and each instance without one, has a queue of its own. Raises ConfigError, and as load_group does."""
     sources = {context.name: _source(context) for context in plan.contexts}
     backend, _ = sources[plan.contexts[0].name].open_device(plan.device)
@@ -91,7 +91,7 @@ def _queues(plan: Plan) -> int:
 
 
 def _source(context: ContextPlan) -> ContextSource:
-    """Where it is. Raises ConfigError for an ONNX file that stands for several; ContextError, OSError."""
+    """Return where it is. Raises ConfigError for an ONNX file that stands for several; ContextError, OSError."""
     sources = context_sources([context.path], [context.name])
     if len(sources) > 1:
         raise ConfigError(
@@ -159,7 +159,7 @@ class _Loading:
 
 
 def _instances(context: ContextPlan, executor: Executor, infers: list[Infer], turns: list[Turns]) -> list[Instance]:
-    """Raises ConfigError for its input list."""
+    """Raise ConfigError for its input list."""
     graph = executor.graph
     if context.input_list is not None:
         lines = read_input_list(context.input_list, graph.inputs, constants_in(executor.header.configuration))

@@ -25,11 +25,11 @@ class Meter(ABC):
 
     @abstractmethod
     def begin(self, now_ns: int) -> None:
-        """Counts from now on. Raises OSError, ValueError where it cannot be read."""
+        """Count from now on. Raises OSError, ValueError where it cannot be read."""
 
     @abstractmethod
     def sample(self, now_ns: int) -> None:
-        """Counts up to now. Raises OSError, ValueError."""
+        """Count up to now. Raises OSError, ValueError."""
 
 
 class EnergyCounter(Meter):
@@ -139,7 +139,7 @@ def _of_a_chip(chip: Path, file: Path) -> Meter:
 
 
 def _battery(supply: Path) -> Meter:
-    """Its power, else current times voltage. Some drivers say a current that flows out as a negative number."""
+    """Return its power, else current times voltage. Some drivers say a current that flows out as a negative number."""
     name, power = f"battery {supply.name}", supply / "power_now"
     if power.exists():
         watts = _number(power)
@@ -159,7 +159,7 @@ def _folders(root: Path, parent: str, pattern: str) -> list[Path]:
 
 
 def _number(file: Path) -> Callable[[], int]:
-    """Reads a file's whole number anew each time. It raises OSError, ValueError."""
+    """Read a file's whole number anew each time. It raises OSError, ValueError."""
 
     def read() -> int:
         return int(file.read_text(encoding="ascii"))
@@ -168,7 +168,7 @@ def _number(file: Path) -> Callable[[], int]:
 
 
 def _text(file: Path) -> str:
-    """The content of a file, empty where there is none."""
+    """Return the content of a file, empty where there is none."""
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):

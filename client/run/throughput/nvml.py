@@ -13,8 +13,8 @@ _NOT_SUPPORTED = 3
 
 
 def find_gpus(library: str = LIBRARY, load: Callable[[str], Any] = ctypes.CDLL) -> Energy:
-    """A meter for each GPU: its count of energy since its driver was loaded, on those that have none (before Volta) its
-    power. Without the library there is none, and no problem either."""
+    """Return a meter for each GPU: its count of energy since its driver was loaded, on those that have none (before
+    Volta) its power. Without the library there is none, and no problem either."""
     try:
         nvml = load(library)
     except OSError:
@@ -44,7 +44,7 @@ def _meter(nvml: Any, library: str, index: int) -> Meter:
 def _reader(
     function: Callable[..., int], handle: ctypes.c_void_p, kind: type[ctypes.c_uint | ctypes.c_ulonglong]
 ) -> Callable[[], float]:
-    """Reads joules of millijoules, or watts of milliwatts. It raises OSError."""
+    """Read joules of millijoules, or watts of milliwatts. It raises OSError."""
 
     def read() -> float:
         value = kind()

@@ -51,7 +51,7 @@ class Counted:
         self.waited_ns = 0
 
     def count(self, over: Callable[[], bool]) -> None:
-        """The same for one that counts."""
+        """Do the same for one that counts."""
         if (ran := self._infer(len(self.times.elapsed_ns), "inference", over)) is not None:
             self.times.add(*ran)
 
@@ -73,7 +73,7 @@ class Counted:
 
 
 def difference(outputs: Mapping[str, Array], wanted: Mapping[str, Array]) -> str:
-    """Which output is not bit for bit as wanted, and in how many bytes; empty where all are."""
+    """Return which output is not bit for bit as wanted, and in how many bytes; empty where all are."""
     for name, value in outputs.items():
         bytes_, those = (np.ravel(each).view(np.uint8) for each in (value, wanted[name]))
         if not np.array_equal(bytes_, those):
@@ -112,7 +112,7 @@ class Throughput:
         return sum(len(counted.times.elapsed_ns) for counted in self.counted)
 
     def run(self, progress: Progress) -> None:
-        """Runs until the time is over, Ctrl-C is pressed or an inference has failed, and all instances have stopped."""
+        """Run until the time is over, Ctrl-C is pressed or an inference has failed, and all instances have stopped."""
         with progress.running("second", math.ceil(self.seconds)), ThreadPoolExecutor(len(self.counted)) as pool:
             threads = [pool.submit(self._work, counted) for counted in self.counted]
             try:
@@ -156,7 +156,7 @@ class Throughput:
         return self._stop.is_set() or time.perf_counter_ns() >= self._end_ns
 
     def _begin(self) -> None:
-        """Called once, when all are warm."""
+        """Hear, once, when all are warm."""
         self.energy.begin()
         self.begin_ns = time.perf_counter_ns()
         self._end_ns = self.begin_ns + round(self.seconds * _NS)

@@ -20,8 +20,8 @@ THROTTLED = 1.1
 
 
 def summarise(loaded: Loaded, run: Throughput) -> dict[str, Any]:
-    """The names of --summary_json. `executed` of a context is what its executors have counted by themselves, warm-up
-    included: it must be the sum of what its instances say."""
+    """Return the names of --summary_json. `executed` of a context is what its executors have counted by themselves,
+    warm-up included: it must be the sum of what its instances say."""
     instances = {counted.instance.name: _of_instance(counted, run) for counted in run.counted}
     return {
         "device": loaded.device.name,
@@ -77,7 +77,7 @@ def energy_of(energy: Energy, seconds: float, inferences: int) -> dict[str, Any]
 
 
 def lines_of(summary: dict[str, Any]) -> list[str]:
-    """A summary for people: energy, each instance, and all together at the end."""
+    """Return a summary for people: energy, each instance, and all together at the end."""
     lines = [
         f"energy: {meter['joules']:.3g} J, {meter['watts']:.3g} W, {meter['joules_per_inference']:.3g} J per inference"
         f", by {meter['name']}"

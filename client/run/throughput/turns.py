@@ -21,7 +21,7 @@ class Turns:
 
     @contextmanager
     def turn(self, priority: int) -> Iterator[None]:
-        """Waits for a turn and holds it."""
+        """Wait for a turn and hold it."""
         with self._lock:
             called = self._join(priority)
         if called is not None:
@@ -33,7 +33,7 @@ class Turns:
                 self._pass_on()
 
     def _join(self, priority: int) -> threading.Lock | None:
-        """A lock that opens when the turn has come; None where it has already."""
+        """Return a lock that opens when the turn has come; None where it has already."""
         if self._free:
             self._free -= 1
             return None

@@ -40,7 +40,7 @@ class Agent:
 
     @classmethod
     def read(cls, path: Path) -> Agent:
-        """Raises TargetError (adb_failed)."""
+        """Raise TargetError (adb_failed)."""
         try:
             return cls(path, path.read_bytes())
         except OSError as error:
@@ -56,7 +56,7 @@ class Missing:
 
 
 def find_agent(device: AdbDevice) -> Agent | Missing:
-    """The agent that was built for a device. Raises TargetError (adb_failed)."""
+    """Return the agent that was built for a device. Raises TargetError (adb_failed)."""
     said = device.run(_ASK).last_line
     triple = _TRIPLES.get(said)
     if triple is None:

@@ -45,7 +45,7 @@ sys.exit(main())
 
 
 def write_bundle(path: Path) -> Path:
-    """Writes the bundle, executable; its folder is made. Returns the path. Raises OSError."""
+    """Write the bundle, executable; its folder is made. Returns the path. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bundle_bytes())
     mode = path.stat().st_mode
@@ -54,7 +54,7 @@ def write_bundle(path: Path) -> Path:
 
 
 def bundle_bytes() -> bytes:
-    """The bundle's content."""
+    """Return the bundle's content."""
     files = {"__main__.py": _MAIN.encode()}
     for package in _PACKAGES:
         files.update(_sources(package))
@@ -73,8 +73,8 @@ def bundle_bytes() -> bytes:
 
 
 def _sources(package: str) -> Iterator[tuple[str, bytes]]:
-    """Name in the bundle and content of each Python file of a package, found without importing it. Of `gputune` itself
-    only its own files: its parts lie beside it in a checkout and below it where it is installed."""
+    """Yield name in the bundle and content of each Python file of a package, found without importing it. Of `gputune`
+    itself only its own files: its parts lie beside it in a checkout and below it where it is installed."""
     folder, itself = _folder(package), _folder("gputune")
     root = PurePosixPath(*package.split("."))
     for file in folder.glob("*.py") if folder == itself else folder.rglob("*.py"):
@@ -89,7 +89,7 @@ def _folder(package: str) -> Path:
 
 
 def _metadata(name: str) -> Iterator[tuple[str, bytes]]:
-    """What says which version of a distribution this is and under which licence it comes."""
+    """Yield what says which version of a distribution this is and under which licence it comes."""
     installed = distribution(name)
     folder = f"{name}-{installed.version}.dist-info"
     yield f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {installed.version}\n".encode()

@@ -63,14 +63,14 @@ class Ran:
 
 
 def devices() -> list[Seen]:
-    """What adb lists. Starts the adb server when none runs. Raises TargetError (adb_missing, adb_failed)."""
+    """Return what adb lists. Starts the adb server when none runs. Raises TargetError (adb_missing, adb_failed)."""
     _start_server()
     with _named("listing devices"):
         return [Seen(info.serial, info.state) for info in adbutils.AdbClient().list()]
 
 
 def find(serial: str | None) -> AdbDevice:
-    """The device with that serial, else ANDROID_SERIAL's, else the only one that can be used.
+    """Return the device with that serial, else ANDROID_SERIAL's, else the only one that can be used.
 
     Raises TargetError: adb_no_device, adb_several_devices, adb_unauthorized, adb_offline, adb_not_ready.
     """
@@ -96,7 +96,7 @@ def find(serial: str | None) -> AdbDevice:
 
 
 def reconnect(serial: str) -> None:
-    """Asks the adb server to connect to a device on the network again; those on USB come back by themselves."""
+    """Ask the adb server to connect to a device on the network again; those on USB come back by themselves."""
     if ":" in serial:
         with suppress(adbutils.AdbError, OSError):
             client = adbutils.AdbClient()
@@ -111,7 +111,7 @@ class Stream:
         self._connection = connection
 
     def lines(self) -> Iterator[str]:
-        """What the command writes to both of its outputs, line by line, until its end."""
+        """Yield what the command writes to both of its outputs, line by line, until its end."""
         rest = b""
         with suppress(adbutils.AdbError, OSError):
             while data := self._connection.recv(4096):
@@ -121,12 +121,12 @@ class Stream:
             yield rest.decode(errors="replace").rstrip("\r")
 
     def send_line(self) -> None:
-        """An empty line to the command's standard input."""
+        """Send an empty line to the command's standard input."""
         with suppress(adbutils.AdbError, OSError):
             self._connection.send(b"\n")
 
     def close(self) -> None:
-        """Gives the command up: its standard input ends. May be called twice."""
+        """Give the command up: its standard input ends. May be called twice."""
         self._connection.close()
 
 
@@ -138,25 +138,25 @@ class AdbDevice:
         self._device = adbutils.AdbClient().device(serial)
 
     def run(self, command: str, seconds: float = SHELL_SECONDS) -> Ran:
-        """Runs a command in the device's shell and waits for its end."""
+        """Run a command in the device's shell and wait for its end."""
         with _named("its shell", self.serial):
             done = self._device.shell2(command, timeout=seconds, encoding="utf-8")
             return Ran(done.returncode, done.output)
 
     def hold(self, command: str) -> Stream:
-        """Starts a command in the device's shell and leaves it running."""
+        """Start a command in the device's shell and leave it running."""
         with _named("its shell", self.serial):
             connection = self._device.open_shell(command)
             connection.conn.settimeout(None)
             return Stream(connection)
 
     def push(self, data: bytes, path: str, mode: int) -> None:
-        """Writes a file. Android gives group and others the owner's rights, whatever the mode says."""
+        """Write a file. Android gives group and others the owner's rights, whatever the mode says."""
         with _named(f"writing {path}", self.serial):
             self._device.sync.push(data, path, mode)
 
     def forward(self, port: int) -> int:
-        """A free port of this machine's loopback that leads to a port of the device's."""
+        """Return a free port of this machine's loopback that leads to a port of the device's."""
         with _named(f"forwarding port {port}", self.serial):
             connection = self._device.open_transport(f"forward:tcp:0;tcp:{port}")
             try:
@@ -166,13 +166,13 @@ class AdbDevice:
                 connection.close()
 
     def forwards(self) -> list[int]:
-        """The ports of this machine that lead to the device."""
+        """Return the ports of this machine that lead to the device."""
         with _named("listing its forwarded ports", self.serial):
             mine = [item.local for item in self._device.forward_list() if item.serial == self.serial]
             return [int(local.removeprefix("tcp:")) for local in mine if local.startswith("tcp:")]
 
     def unforward(self, local: int) -> None:
-        """Takes a forwarded port back, if it is still there."""
+        """Take a forwarded port back, if it is still there."""
         if local in self.forwards():
             with _named(f"taking port {local} back", self.serial):
                 self._device.forward_remove(f"tcp:{local}")
@@ -186,7 +186,7 @@ def _usable(seen: Seen) -> AdbDevice:
 
 
 def _start_server() -> None:
-    """Starts the adb server; nothing happens when it runs. adbutils would do so too, but print what adb says."""
+    """Start the adb server; nothing happens when it runs. adbutils would do so too, but print what adb says."""
     try:
         command = [adbutils.adb_path(), "start-server"]
     except adbutils.AdbError:

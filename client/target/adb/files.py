@@ -50,7 +50,7 @@ class DeviceFiles:
 
     @contextmanager
     def token(self, token: str) -> Iterator[str]:
-        """The path of a file with a token, for as long as the program that reads it starts."""
+        """Yield the path of a file with a token, for as long as the program that reads it starts."""
         path = f"{PRIVATE}/token-{secrets.token_hex(8)}"
         try:
             self._device.push(token.encode(), path, 0o600)

@@ -51,14 +51,14 @@ class HeldServer:
             raise
 
     def last_words(self) -> str:
-        """How the server ended and what it wrote last; nothing while it runs."""
+        """Return how the server ended and what it wrote last; nothing while it runs."""
         self._reader.join(DYING_SECONDS)
         if self._reader.is_alive():
             return ""
         return f"{self.what} {self._how}: {self._last_lines(LAST_LINES)}".rstrip(": ")
 
     def when_ended(self, do: Callable[[], object]) -> None:
-        """Does something, in a thread, when the server has ended or its device is out of reach."""
+        """Do something, in a thread, when the server has ended or its device is out of reach."""
 
         def wait() -> None:
             self._reader.join()
@@ -67,7 +67,7 @@ class HeldServer:
         threading.Thread(target=wait, name=f"{self._reader.name} end", daemon=True).start()
 
     def stop(self) -> bool:
-        """Stops the server and waits for its end, if the device is still there. May be called twice.
+        """Stop the server and wait for its end, if the device is still there. May be called twice.
 
         False when the server is still running although it was told to stop.
         """
@@ -92,7 +92,7 @@ class HeldServer:
         return port
 
     def _read(self) -> None:
-        """Reads to the end, so that the server never blocks on a full pipe."""
+        """Read to the end, so that the server never blocks on a full pipe."""
         for line in self._stream.lines():
             if line.startswith(_ENDED):
                 self._code = line.removeprefix(_ENDED)

@@ -41,7 +41,7 @@ class _Check:
 
 
 def choose_python(device: AdbDevice, wanted: str | None) -> str | None:
-    """The Python to use, or None when only a person in Termux on the device can start it.
+    """Return the Python to use, or None when only a person in Termux on the device can start it.
 
     wanted: what --adb_python says: a path, or "termux". Raises TargetError (adb_python) that says what each Python
     lacks.
@@ -82,5 +82,5 @@ def _check(device: AdbDevice, python: str) -> _Check:
 
 
 def _has_termux(device: AdbDevice) -> bool:
-    """Whether Termux is installed, or its Python is there: the shell user may not look into its folder."""
+    """Return whether Termux is installed, or its Python is there: the shell user may not look into its folder."""
     return device.run(f"pm path com.termux || test -e {TERMUX_PYTHON}").code == 0

@@ -91,7 +91,7 @@ class AdbTarget:
         token: str | None = None,
         agent: Path | None = None,
     ) -> AdbTarget:
-        """Finds the device, chooses the way, puts a program there, starts it and waits for the server's hello.
+        """Find the device, choose the way, put a program there, start it and wait for the server's hello.
 
         serial: which device, if there are several; python: the device's Python, "termux" for one that a person starts,
         None to look for an agent and then for a Python; bundle: a file to use in place of what is installed here;
@@ -134,12 +134,12 @@ class AdbTarget:
             self._deadline = math.inf
 
     def last_words(self) -> str:
-        """What an ended server wrote last; nothing while it runs."""
+        """Return what an ended server wrote last; nothing while it runs."""
         words = "" if self._server is None else self._server.last_words()
         return words or ("" if self._embedded is None else self._embedded.last_words())
 
     def stop(self) -> None:
-        """Stops the server and takes the forwarded port back, if the device is still there. May be called twice."""
+        """Stop the server and take the forwarded port back, if the device is still there. May be called twice."""
         if self._embedded is not None:
             self._embedded.stop()
             self._embedded = None
@@ -172,7 +172,7 @@ class AdbTarget:
         self.explanation = (where, self._way.why, *lines)
 
     def _serve_by_agent(self, agent: Agent) -> tuple[str, ...]:
-        """Starts the agent there and its target server here; what that says."""
+        """Start the agent there and its target server here; what that says."""
         path = self._files.install(agent.content, "agent", "agent-{}", 0o755)
         held = self._server = self._hold([path, "--listen", "0"], AGENT)
         self._forward(held.port)
@@ -192,7 +192,7 @@ class AdbTarget:
         return (f"embedded target server {self.host}:{self.port}", *server.explanation)
 
     def _serve_by_python(self, python: str) -> tuple[str, ...]:
-        """Starts the target server there, and greets it; what it says."""
+        """Start the target server there, and greets it; what it says."""
         self._server = self._hold([python, self._install_bundle(), "--port", "0", *self._options], "target server")
         self._forward(self._server.port)
         self._greet()
@@ -202,7 +202,7 @@ class AdbTarget:
         self.port = self._forwarded = self._device.forward(port)
 
     def _take_back(self, port: int) -> None:
-        """A forwarded port; once more after the next connection when the device does not answer now."""
+        """Make a forwarded port; once more after the next connection when the device does not answer now."""
         with suppress(TargetError):
             self._device.unforward(port)
             self._left_over.discard(port)
@@ -219,14 +219,14 @@ class AdbTarget:
         return self._files.install(self._bundle, "target server", "server-{}.pyz", 0o644)
 
     def _hold(self, program: Sequence[str], what: str) -> HeldServer:
-        """Starts a program that takes --token_file and --exit_with_parent, and waits until it listens."""
+        """Start a program that takes --token_file and --exit_with_parent, and wait until it listens."""
         with self._files.token(self.token) as token:
             command = shlex.join([*program, "--exit_with_parent", "--token_file", token])
             # Android has no /tmp, and the shell's own folder cannot be written.
             return HeldServer(self._device, f"env TMPDIR={PRIVATE} {command}", self._left(START_SECONDS), what)
 
     def _meet_typed(self, bundle: str) -> None:
-        """Asks a person to start the server in Termux, and waits until it says hello."""
+        """Ask a person to start the server in Termux, and wait until it says hello."""
         self._forward(DEFAULT_PORT)
         serial = self._device.serial
         if self._answers():  # it has outlived the cable, or was started for an earlier command
@@ -260,7 +260,7 @@ class AdbTarget:
         dial(self.host, self.port, self._left(HELLO_SECONDS), Credentials(self.token)).close()
 
     def _answers(self) -> bool:
-        """Whether our server is there. Raises TargetError (adb_port_taken) when it is another one."""
+        """Return whether our server is there. Raises TargetError (adb_port_taken) when it is another one."""
         try:
             self._greet()
         except TargetError as error:

@@ -25,7 +25,7 @@ class Way:
 
 
 def choose_way(device: AdbDevice, python: str | None, agent: Path | None) -> Way:
-    """The way that the options name; else an agent that was built for the device, else its Python.
+    """Return the way that the options name; else an agent that was built for the device, else its Python.
 
     python, agent: what --adb_python and --adb_agent say. Raises TargetError (adb_python, adb_failed).
     """

@@ -41,22 +41,22 @@ class Asking(Protocol):
     def ask(
         self, request: Any, on_progress: Callable[[Progress], None] | None = None, descriptor: int | None = None
     ) -> Any:
-        """The reply to a request, which may be an Error."""
+        """Return the reply to a request, which may be an Error."""
 
     def ask_all(self, request_of: Callable[[], tuple[int, Any] | None], answered: Callable[[int, Any], object]) -> None:
-        """Asks what request_of gives until that is None; answered(number, reply) hears of each reply."""
+        """Ask what request_of gives until that is None; answered(number, reply) hears of each reply."""
 
     def ping(self) -> None:
-        """Returns when the server has answered."""
+        """Return when the server has answered."""
 
     def pings(self, count: int) -> None:
         """So many pings."""
 
     def refusal(self, reply: Any) -> TargetError:
-        """The error for a reply which is not the one that was asked for."""
+        """Return the error for a reply which is not the one that was asked for."""
 
     def hang_up(self) -> None:
         """Wakes a thread that waits for a reply; only `close` may follow."""
 
     def close(self) -> None:
-        """Ends the connection. May be called twice."""
+        """End the connection. May be called twice."""

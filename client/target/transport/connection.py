@@ -40,8 +40,8 @@ _PING_ID = 1 << 62  # no other request comes that far
 
 
 def probe(host: str, port: int, timeout: float, credentials: Credentials | None = None) -> str:
-    """The software that the target server at host:port names in its hello. Raises TargetError, with credentials also
-    when the server asks for a token and there is none, or the other way round."""
+    """Return the software that the target server at host:port names in its hello. Raises TargetError, with credentials
+    also when the server asks for a token and there is none, or the other way round."""
     connection = TargetConnection(host, port, timeout, credentials or NONE)
     connection.close()
     if credentials is not None and connection.fault is not None:
@@ -56,7 +56,7 @@ def dial(
     credentials: Credentials = NONE,
     last_words: Callable[[], str] | None = None,
 ) -> TargetConnection:
-    """A connection that is ready for requests; arguments are those of TargetConnection. Raises TargetError."""
+    """Return a connection that is ready for requests; arguments are those of TargetConnection. Raises TargetError."""
     connection = TargetConnection(host, port, timeout, credentials, last_words)
     connection.welcome()
     return connection
@@ -79,7 +79,7 @@ class TargetConnection:
         credentials: Credentials = NONE,
         last_words: Callable[[], str] | None = None,
     ) -> None:
-        """Takes at most `timeout` seconds, over a local socket LOCAL_SECONDS, `welcome` included.
+        """Take at most `timeout` seconds, over a local socket LOCAL_SECONDS, `welcome` included.
 
         last_words: what is known of the server's end, for the error when the connection is lost; may be empty.
         """
@@ -170,13 +170,13 @@ class TargetConnection:
         self._stream.hang_up()
 
     def close(self) -> None:
-        """Ends the connection; the server frees what belongs to it. May be called twice."""
+        """End the connection; the server frees what belongs to it. May be called twice."""
         self._machine.close()
         self._stream.close()
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
-        """Closes when what is inside fails, Ctrl-C included: the rest of a reply would be taken for the next one's."""
+        """Close when what is inside fails, Ctrl-C included: the rest of a reply would be taken for the next one's."""
         try:
             yield
         except BaseException:
@@ -188,8 +188,8 @@ class TargetConnection:
     def ask(
         self, request: Any, on_progress: Callable[[Progress], None] | None = None, descriptor: int | None = None
     ) -> Any:
-        """The reply to a request, which may be an Error. Waits as long as the server shows that it lives. descriptor:
-        goes with the request, over a local socket.
+        """Return the reply to a request, which may be an Error. Waits as long as the server shows that it lives.
+        descriptor: goes with the request, over a local socket.
 
         When the wait is interrupted, by Ctrl-C or by on_progress, the connection is closed; a request that had gone out
         is cancelled before.
@@ -216,7 +216,7 @@ class TargetConnection:
             raise
 
     def ask_all(self, request_of: Callable[[], tuple[int, Any] | None], answered: Callable[[int, Any], object]) -> None:
-        """Asks several requests, many of them at a time: request_of gives the next one with a number of
+        """Ask several requests, many of them at a time: request_of gives the next one with a number of
         the caller's, None when there is none for now, and answered(number, reply) hears of each reply as it comes.
 
         A TargetError that `answered` raises ends it: what is under way is cancelled, and its replies waited for. When
@@ -250,14 +250,14 @@ class TargetConnection:
             raise failure
 
     def _send(self, request: Any) -> int:
-        """The number under which a request was sent."""
+        """Return the number under which a request was sent."""
         self._last_id = request_id = self._last_id + 1
         self._transmit(*self._begin(request, request_id))
         self._liveness.heard = self._sent
         return request_id
 
     def ping(self) -> None:
-        """Returns when the server has answered.
+        """Return when the server has answered.
 
         The same two frames every time but for their MACs, so that nothing is encoded or decoded; anything else that
         comes goes the way of all messages.
@@ -327,13 +327,13 @@ class TargetConnection:
     # --- errors -----------------------------------------------------------------------------------
 
     def refusal(self, reply: Any) -> TargetError:
-        """The error for a reply which is not the one that was asked for."""
+        """Return the error for a reply which is not the one that was asked for."""
         if isinstance(reply, Error):
             return self._named(reply.name, reply.message, reply.details)
         return TargetError("unexpected_message", f"target {self.address} sent {type(reply).__name__}")
 
     def nonsense(self, what: str) -> TargetError:
-        """The error for a message that is well formed and cannot be true."""
+        """Return the error for a message that is well formed and cannot be true."""
         return TargetError("bad_message", f"target {self.address}: {what}")
 
     def _named(self, name: str, message: str, details: Mapping[str, object]) -> TargetError:
@@ -348,7 +348,7 @@ class TargetConnection:
     def _transmit(
         self, buffers: list[memoryview], end: Callable[[], bytes] | None = None, descriptor: int | None = None
     ) -> None:
-        """Sends buffers, a descriptor with their first bytes, and then what `end` gives."""
+        """Send buffers, a descriptor with their first bytes, and then what `end` gives."""
         self._sent = time.monotonic()
         while buffers:
             try:
@@ -368,7 +368,7 @@ class TargetConnection:
             self._transmit([memoryview(end())])
 
     def _next(self) -> tuple[int, Any]:
-        """The next message from the server."""
+        """Return the next message from the server."""
         while not self._arrived:
             if self.fault is not None:
                 raise self.fault
@@ -379,7 +379,7 @@ class TargetConnection:
         return message
 
     def _about(self, request_id: int, newest: int) -> Any:
-        """The next message about a request; answers to pings that were sent meanwhile come between.
+        """Return the next message about a request; answers to pings that were sent meanwhile come between.
 
         newest: the last id that may come before it. A server answers pings in their order, so a ping that is overtaken
         by a later one's answer is lost on the way, and would be waited for as long as the server lives.
@@ -390,7 +390,7 @@ class TargetConnection:
         return arrived[1]
 
     def _take(self, count: int) -> None:
-        """Makes messages of what was read."""
+        """Make messages of what was read."""
         try:
             self._arrived.extend(self._machine.filled(count))
         except RemoteProtocolError as error:
@@ -398,7 +398,7 @@ class TargetConnection:
             self.fault = self._named(error.name, error.message, error.details)
 
     def _read(self) -> int:
-        """Waits for bytes; meanwhile the server hears that this side lives, and is asked whether it does."""
+        """Wait for bytes; meanwhile the server hears that this side lives, and is asked whether it does."""
         while True:
             self._give_up()
             try:
@@ -426,7 +426,7 @@ class TargetConnection:
         self._transmit(*self._begin(_PING, self._last_id))
 
     def _receive_last_words(self) -> None:
-        """A server that cuts us off says why before it does; raises that, if it came through."""
+        """Note that a server that cuts us off says why before it does; raises that, if it came through."""
         try:
             while True:
                 self._next()

@@ -42,7 +42,7 @@ def read_credentials(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
 ) -> Credentials:
-    """What the options and GPUTUNE_TOKEN say; a token file comes before the variable. Raises ConfigError.
+    """Return what the options and GPUTUNE_TOKEN say; a token file comes before the variable. Raises ConfigError.
 
     tls_ca: certificates of the authorities that may have signed the server's; tls_cert and tls_key: this side's own.
     """

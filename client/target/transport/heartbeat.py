@@ -17,11 +17,11 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Lets no further beat begin."""
+        """Let no further beat begin."""
         self._over.set()
 
     def join(self) -> None:
-        """Waits for the end of the beat under way, if there is one."""
+        """Wait for the end of the beat under way, if there is one."""
         self._thread.join()
 
     def _run(self) -> None:

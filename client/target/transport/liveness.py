@@ -23,17 +23,17 @@ class LivenessTimeout:
         self._queued: int | None = None
 
     def sent(self, count: int) -> None:
-        """The system has taken so many bytes."""
+        """Note that the system has taken so many bytes."""
         if count > _MUCH_BYTES:
             self.heard = time.monotonic()
             self._arrives = max(self._arrives, self.heard) + count / SLOWEST_BYTES_PER_SECOND
 
     def delivered(self) -> None:
-        """The server has answered the last of what was sent."""
+        """Note that the server has answered the last of what was sent."""
         self._arrives = 0.0
 
     def over(self, queued: int | None) -> bool:
-        """Whether the server is to be taken for gone.
+        """Return whether the server is to be taken for gone.
 
         queued: how many bytes the system has still to send; None where it does not say. They must become fewer. Where
         there are none, a forwarder may have them.

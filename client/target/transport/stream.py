@@ -31,7 +31,7 @@ _TLS_BYTES_AT_ONCE = 1 << 18  # a TLS socket encrypts all that it is given befor
 
 
 def is_local(host: str) -> bool:
-    """Whether what stands for a host, or an address as it is given in options, is a local socket."""
+    """Return whether what stands for a host, or an address as it is given in options, is a local socket."""
     return host.startswith(LOCAL)
 
 
@@ -68,11 +68,11 @@ class Stream:
         self._socket: socket.socket = self._tls or plain
 
     def hurry(self) -> None:
-        """Lets the next call take until the deadline."""
+        """Let the next call take until the deadline."""
         self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
 
     def liveness(self, seconds: float) -> None:
-        """Lets each call from now on take so many seconds."""
+        """Let each call from now on take so many seconds."""
         self._socket.settimeout(seconds)
         if self._tls is None and os.name == "posix":
             # the system's own limit saves the call that asks, before every other one, whether it would wait
@@ -82,7 +82,7 @@ class Stream:
             self._socket.settimeout(None)
 
     def send(self, buffers: Sequence[memoryview], descriptor: int | None = None) -> int:
-        """Sends the first bytes of some buffers, over a local socket with a descriptor where one is given; returns how
+        """Send the first bytes of some buffers, over a local socket with a descriptor where one is given; returns how
         many."""
         if descriptor is not None:
             return send_with(self._socket, buffers, descriptor)
@@ -93,13 +93,13 @@ class Stream:
         return self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])
 
     def send_now(self, buffers: Sequence[memoryview]) -> None:
-        """Sends what goes out at once, without an error where that is nothing; only `close` may follow."""
+        """Send what goes out at once, without an error where that is nothing; only `close` may follow."""
         with suppress(OSError):
             self._socket.settimeout(0)
             self.send(buffers)
 
     def queued(self) -> int | None:
-        """How many bytes the system has still to send, or to send again; None where it does not say."""
+        """Return how many bytes the system has still to send, or to send again; None where it does not say."""
         if sys.platform == "linux":
             with suppress(OSError):
                 (count,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))
@@ -107,7 +107,7 @@ class Stream:
         return None
 
     def receive(self, space: memoryview) -> int:
-        """Fills the first bytes of `space`; returns how many, 0 when the other side has closed."""
+        """Fill the first bytes of `space`; returns how many, 0 when the other side has closed."""
         return self._socket.recv_into(space)
 
     def hang_up(self) -> None:
@@ -116,7 +116,7 @@ class Stream:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own, which is for one thread only
 
     def close(self) -> None:
-        """Ends the connection. May be called twice."""
+        """End the connection. May be called twice."""
         self._socket.close()
 
 
@@ -151,7 +151,7 @@ def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str, address
 
 
 def _connected(address: str, seconds: float) -> socket.socket:
-    """Connected to a local socket. Raises OSError, ValueError, TargetError (wrong_user)."""
+    """Connect to a local socket. Raises OSError, ValueError, TargetError (wrong_user)."""
     local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         local.settimeout(seconds)
@@ -170,7 +170,7 @@ def _connected(address: str, seconds: float) -> socket.socket:
 
 
 def unreachable(address: str, port: int, error: Exception) -> TargetError:
-    """The error of an address where nothing answers, with what to do there."""
+    """Return the error of an address where nothing answers, with what to do there."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if is_local(address):
         path = address.removeprefix(LOCAL)
@@ -184,7 +184,8 @@ def unreachable(address: str, port: int, error: Exception) -> TargetError:
 
 
 def _remedy(address: str, port: int, error: Exception) -> str:
-    """What to do where nothing answers: a server listens on its own machine's addresses unless it is told otherwise."""
+    """Return what to do where nothing answers: a server listens on its own machine's addresses unless it is told
+    otherwise."""
     host = address.rpartition(":")[0].strip("[]")
     if isinstance(error, socket.gaierror):
         return f"check the name {host}, or give an address"

@@ -26,7 +26,7 @@ _CPU_LOAD = "load_1_minute"
 
 
 def throttled(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
-    """What says that heat slowed the device down between two of its states, about "it"; None where nothing does.
+    """Return what says that heat slowed the device down between two of its states, about "it"; None where nothing does.
 
     A clock counts where the device is known to have been busy both times, because a governor lowers the clock of one
     without work, too, and where it is hot; a CPU's only where its temperature can be read.

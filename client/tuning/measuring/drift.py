@@ -42,7 +42,7 @@ class Drift:
         """The ratio of the batch that was furthest from 1."""
 
     def hear(self, baseline: Sequence[float]) -> None:
-        """Takes in the baseline's samples in a batch, none where it was not measured."""
+        """Take in the baseline's samples in a batch, none where it was not measured."""
         if not baseline:
             return
         median = statistics.median(baseline)
@@ -51,8 +51,8 @@ class Drift:
         self.furthest = max(self.furthest, self.level, key=_distance)
 
     def ratio(self, samples: Sequence[float], baseline: Sequence[float]) -> float | None:
-        """The device's, while these samples of a variant were taken beside those of the baseline, of a batch that was
-        heard of. Where there are none beside them the batch's; None where nothing is known of that.
+        """Return the device's, while these samples of a variant were taken beside those of the baseline, of a batch
+        that was heard of. Where there are none beside them the batch's; None where nothing is known of that.
 
         Of FEW samples a single hiccup of the baseline would make a variant seem fast that is not: they have at most the
         ratio of the batch.
@@ -81,5 +81,5 @@ class Drift:
 
 
 def _distance(ratio: float) -> float:
-    """How far a ratio is from 1, twice as fast being as far as half as fast."""
+    """Return how far a ratio is from 1, twice as fast being as far as half as fast."""
     return max(ratio, 1 / ratio)

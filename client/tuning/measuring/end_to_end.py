@@ -118,7 +118,8 @@ def gain_from_dict(value: object) -> Gain | None:
 
 
 def _earlier(untuned_ns: float, gain: Gain) -> EndToEnd:
-    """What a version says that did not know how certain it was: a gain of the untuned context by itself is no gain."""
+    """Return what a version says that did not know how certain it was: a gain of the untuned context by itself is no
+    gain."""
     if gain.low == gain.high == 1:
         return EndToEnd(untuned_ns, Gain(1.0, 0.0, math.inf, 0), "untuned")
     return EndToEnd(untuned_ns, Gain(gain.median, gain.low, gain.high, 0), "tuned" if gain.low > 1 else "last")

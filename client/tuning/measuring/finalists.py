@@ -8,8 +8,8 @@ NEAR = 0.15
 
 
 def runners_up(search: TaskSearch, winner: Configuration) -> list[Configuration]:
-    """The configurations near the winner and not slower than the default, best first, without those that have the
-    machine code of a better one."""
+    """Return the configurations near the winner and not slower than the default, best first, without those that have
+    the machine code of a better one."""
     least, default = search.cost(winner), search.cost(search.default)
     if least is None:
         return []
@@ -30,5 +30,5 @@ def runners_up(search: TaskSearch, winner: Configuration) -> list[Configuration]
 
 
 def _code(search: TaskSearch, configuration: Configuration) -> object:
-    """What two configurations with the same machine code have in common."""
+    """Return what two configurations with the same machine code have in common."""
     return search.record(configuration).measured.get("same_as", configuration_key(configuration))

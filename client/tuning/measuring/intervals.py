@@ -29,8 +29,8 @@ class Interval:
 
 
 def median_interval(samples: Sequence[float], wanted: float = WANTED) -> Interval:
-    """The narrowest symmetric pair of order statistics that holds the median with `wanted`, smallest to largest sample
-    where none does. Raises ValueError without samples.
+    """Return the narrowest symmetric pair of order statistics that holds the median with `wanted`, smallest to largest
+    sample where none does. Raises ValueError without samples.
 
     The k-th smallest of n is above the true median when fewer than k of n coin tosses fall below it.
     """
@@ -90,12 +90,13 @@ def ratio_interval(over: Sequence[float], under: Sequence[float], wanted: float 
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """The median of `over` by that of `under`. Raises ValueError without samples."""
+    """Return the median of `over` by that of `under`. Raises ValueError without samples."""
     return statistics.median(over) / statistics.median(under)
 
 
 def _tossed(count: int, wanted: float) -> tuple[float, int]:
-    """The largest k of which fewer heads among so many tosses are rare enough, and how rare they are; 1 at least."""
+    """Return the largest k of which fewer heads among so many tosses are rare enough, and how rare they are; 1 at
+    least."""
     tail, k = 0.5**count, 1
     while 2 * (k + 1) <= count and 1 - 2 * (further := tail + math.comb(count, k) * 0.5**count) >= wanted:
         tail, k = further, k + 1
@@ -103,14 +104,14 @@ def _tossed(count: int, wanted: float) -> tuple[float, int]:
 
 
 def _tossed_often(count: int, wanted: float) -> tuple[float, int]:
-    """The same by the normal distribution, in which half a toss corrects for whole numbers."""
+    """Return the same by the normal distribution, in which half a toss corrects for whole numbers."""
     heads = NormalDist(count / 2, math.sqrt(count) / 2)
     k = math.floor(heads.inv_cdf((1 - wanted) / 2) + 0.5)
     return heads.cdf(k - 0.5), k
 
 
 def _spread(samples: Sequence[float]) -> Sequence[float]:
-    """All samples, or as many as are paired at most, evenly taken from them."""
+    """Return all samples, or as many as are paired at most, evenly taken from them."""
     return samples if len(samples) <= PAIRED else samples[:: -(-len(samples) // PAIRED)]
 
 

@@ -34,7 +34,7 @@ class Peaks:
     origin: str
 
     def roofline_ns(self, work: Work) -> float:
-        """The least time that the work takes at these rates."""
+        """Return the least time that the work takes at these rates."""
         return max(work.flops / self.gflops, work.bytes / self.gbps)
 
 
@@ -47,7 +47,7 @@ ASSUMED = Peaks(
 
 
 def measured(target: TargetClient) -> Peaks:
-    """The best rates of a matrix product and of a copy on a target, each from its default and starters. Raises
+    """Return the best rates of a matrix product and of a copy on a target, each from its default and starters. Raises
     TargetError, and TuningError where none of them works."""
     device = DeviceIdentity.from_dict(target.device)
     (arithmetic_ns, arithmetic), (memory_ns, memory) = (_fastest(target, task) for task in (ARITHMETIC, MEMORY))
@@ -56,7 +56,7 @@ def measured(target: TargetClient) -> Peaks:
 
 
 def _fastest(target: TargetClient, task: Task) -> tuple[float, Work]:
-    """The least median in nanoseconds, and the work that was done in it."""
+    """Return the least median in nanoseconds, and the work that was done in it."""
     device, effort = DeviceIdentity.from_dict(target.device), EFFORTS["quick"]
     limits = device_limits(device)
     search = TaskSearch(task, device, limits, effort, {})

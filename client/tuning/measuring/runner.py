@@ -67,7 +67,7 @@ class TaskRunner:
         """What its buffers take on the target now."""
 
     def clear(self) -> None:
-        """Frees its buffers; they come back with the next batch. Raises TargetError."""
+        """Free its buffers; they come back with the next batch. Raises TargetError."""
         if self._reference is not None:
             handles, self._buffers, self._reference, self.bytes = (
                 [*self._buffers.values(), self._reference],
@@ -85,7 +85,7 @@ class TaskRunner:
         harvest: bool = False,
         level: float = 1.0,
     ) -> Harvest | None:
-        """Measures a batch; returns, if that is to be harvested, the variant that the target has found to be the
+        """Measure a batch; returns, if that is to be harvested, the variant that the target has found to be the
         fastest (None when the batch had to be split). level: by how much slower the device is now than when the task
         was begun.
 
@@ -123,8 +123,7 @@ class TaskRunner:
     def _measure(
         self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded, harvest: bool
     ) -> Harvest | None:
-        """Measures those variants of a batch, whose places are their numbers."""
-
+        """Measure those variants of a batch, whose places are their numbers."""
         began = time.monotonic()
 
         def hear(progress: Progress) -> None:
@@ -144,13 +143,13 @@ class TaskRunner:
         return Harvest(self._variant(batch[measured.best], 0).main, bytes(measured.binary))
 
     def _cool_down(self, state: Mapping[str, object]) -> None:
-        """Waits where the device says that it had to slow down."""
+        """Wait where the device says that it had to slow down."""
         if self._cooling is not None and (seconds := self._cooling.after(state)) > 0:
             log.info(f"the device rests for {seconds:.0f} s: {self._cooling.reason}")
             time.sleep(seconds)
 
     def _say(self, progress: Progress, seconds: float) -> None:
-        """Passes on what the target says of itself, so many seconds after it was asked."""
+        """Pass on what the target says of itself, so many seconds after it was asked."""
         line = f"{self._search.title}: {progress.phase}: {progress.message}"
         if progress.phase == "queued" and seconds >= QUEUE_SECONDS and not self._waited:
             self._waited = True
@@ -193,7 +192,7 @@ class TaskRunner:
     def _baseline_samples(
         self, batch: Sequence[Configuration], trials: Mapping[int, Trial], baseline: Trial | None
     ) -> tuple[float, ...]:
-        """The samples of the baseline, or where there was none yet, of the variant that will be it."""
+        """Return the samples of the baseline, or where there was none yet, of the variant that will be it."""
         working = [place for place, trial in trials.items() if trial.status == OK]
         chosen = self._search.baseline or self._search.default
         trial = baseline or next((trials[place] for place in working if batch[place] == chosen), None)
@@ -203,7 +202,7 @@ class TaskRunner:
         return trial.samples_ns if trial is not None and fits else ()
 
     def _upload(self) -> None:
-        """Puts random inputs, the same for every run of this task, and their reference output on the target."""
+        """Put random inputs, the same for every run of this task, and their reference output on the target."""
         family, problem = self._search.family, self._search.task.problem
         inputs = family.sample_inputs(problem, np.random.default_rng(self._search.seed))
         reference = family.reference(problem, inputs).astype(family.output(problem).dtype)

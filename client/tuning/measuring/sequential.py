@@ -72,7 +72,8 @@ class Gain:
 
 
 def gain_of(ratios: Sequence[float], sure: float = SURE) -> Gain:
-    """The gain of paired rounds: the other's time by one's own in each of them. Raises ValueError without rounds."""
+    """Return the gain of paired rounds: the other's time by one's own in each of them. Raises ValueError without
+    rounds."""
     ordered = sorted(ratios)
     if not ordered:
         raise ValueError("a gain of no rounds")
@@ -82,7 +83,7 @@ def gain_of(ratios: Sequence[float], sure: float = SURE) -> Gain:
 
 
 def least_rounds(sure: float = SURE) -> int:
-    """Rounds from which on there is an interval."""
+    """Round from which on there is an interval."""
     count = 1
     while _rejected(count, sure) < 0:
         count += 1
@@ -90,7 +91,7 @@ def least_rounds(sure: float = SURE) -> int:
 
 
 def _digits(ratio: float) -> str:
-    """A ratio with two decimals, or as many as show on which side of 1 it lies."""
+    """Return a ratio with two decimals, or as many as show on which side of 1 it lies."""
     decimals = 2
     while ratio != 1 and decimals < 5 and float(f"{ratio:.{decimals}f}") == 1:
         decimals += 1
@@ -99,7 +100,7 @@ def _digits(ratio: float) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _rejected(count: int, sure: float) -> int:
-    """The largest number of heads among so many tosses that is too small for a fair coin; -1 where none is."""
+    """Return the largest number of heads among so many tosses that is too small for a fair coin; -1 where none is."""
     wanted = -math.log(1 - sure) + _log_beta(PRIOR, PRIOR) - count * math.log(2)
     low, high = -1, count // 2  # too small (or none), and not: M falls up to the middle
     while high - low > 1:

@@ -64,14 +64,14 @@ class Verdict:
 
 
 def untuned_verdict() -> Verdict:
-    """The verdict on every task where nothing is tuned."""
+    """Return the verdict on every task where nothing is tuned."""
     return Verdict("default", reason="tuning effort none")
 
 
 def judge(
     search: TaskSearch, cache: PerformanceCache, effort: Effort, options: TuningOptions, names: Collection[str]
 ) -> Verdict:
-    """The verdict on a task that answers to `names`; where it is measured, `explained` says more of the reason.
+    """Return the verdict on a task that answers to `names`; where it is measured, `explained` says more of the reason.
 
     Raises TuningError for a pinned configuration that is known not to work, CacheError."""
     pin = options.pin_of(names)
@@ -102,8 +102,8 @@ def explained(
     known: Iterable[TaskSummary],
     seeds: Callable[[], str],
 ) -> Verdict:
-    """A verdict of kind "new" with what is known of the task under other conditions. `seeds` says where a search would
-    get configurations to begin with."""
+    """Return a verdict of kind "new" with what is known of the task under other conditions. `seeds` says where a search
+    would get configurations to begin with."""
     if verdict.kind != "new" or verdict.pin is not None:
         return verdict
     earlier = look_up(search.key, search.validity, known)
@@ -117,7 +117,7 @@ def explained(
 
 
 def counts(verdicts: Iterable[Verdict]) -> Mapping[Kind, int]:
-    """How many verdicts there are of each kind."""
+    """Return how many verdicts there are of each kind."""
     found = [verdict.kind for verdict in verdicts]
     return {kind: found.count(kind) for kind in KINDS}
 

@@ -115,17 +115,17 @@ MOST = 4
 
 
 def trials_for(effort: Effort, heavy: bool, space_size: int) -> int:
-    """How many trials a task brings along."""
+    """Return how many trials a task brings along."""
     bound = effort.trials if heavy else effort.light_trials
     return min(most_trials(effort, space_size), space_size if bound is None else bound)
 
 
 def finalists_for(effort: Effort, space_size: int) -> int:
-    """How many configurations of a task are measured once more in the end, its default among them."""
+    """Return how many configurations of a task are measured once more in the end, its default among them."""
     return min(effort.finalists + 1, space_size) if effort.finalists else 0
 
 
 def most_trials(effort: Effort, space_size: int) -> int:
-    """How many of its configurations may be measured at most, whatever is left of the trial budget."""
+    """Return how many of its configurations may be measured at most, whatever is left of the trial budget."""
     bound = space_size if effort.trials is None else MOST * effort.trials
     return min(space_size, bound, max(FEW, int(effort.share * space_size)))

@@ -56,11 +56,12 @@ class TuningOptions:
     fail_under: float | None = None
 
     def wants(self, names: Collection[str]) -> bool:
-        """Whether the task with these names is one of those to be tuned."""
+        """Return whether the task with these names is one of those to be tuned."""
         return not self.only or any(matches(pattern, names) for pattern in self.only)
 
     def pin_of(self, names: Collection[str]) -> Mapping[str, int] | None:
-        """The configuration pinned for the task with these names. Raises ConfigError when two pins disagree on it."""
+        """Return the configuration pinned for the task with these names. Raises ConfigError when two pins disagree on
+        it."""
         found = [(pattern, values) for pattern, values in self.pins.items() if matches(pattern, names)]
         for pattern, values in found[1:]:
             if values != found[0][1]:
@@ -68,7 +69,7 @@ class TuningOptions:
         return found[0][1] if found else None
 
     def check_bound(self, tasks: Collection[Collection[str]]) -> None:
-        """Raises ConfigError for a pattern that none of these tasks, each given by its names, answers to."""
+        """Raise ConfigError for a pattern that none of these tasks, each given by its names, answers to."""
         for what, patterns in (("tasks", self.only), ("pins", self.pins)):
             for pattern in patterns:
                 if not any(matches(pattern, names) for names in tasks):
@@ -79,8 +80,8 @@ class TuningOptions:
 
 
 def matches(pattern: str, names: Iterable[str]) -> bool:
-    """Whether one of a task's names is meant: by the name itself, by a pattern with *, ? and [...] for the whole name,
-    or by the first characters (6 at least) of its key's digest, when the whole digest is one of the names."""
+    """Return whether one of a task's names is meant: by the name itself, by a pattern with *, ? and [...] for the whole
+    name, or by the first characters (6 at least) of its key's digest, when the whole digest is one of the names."""
     begins = _DIGEST_PREFIX.fullmatch(pattern)
     return any(
         name == pattern
@@ -91,7 +92,7 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def check_compare_again(options: TuningOptions) -> None:
-    """Raises ConfigError for what rules out what compare_again asks for: modes of the cache, and measuring tasks."""
+    """Raise ConfigError for what rules out what compare_again asks for: modes of the cache, and measuring tasks."""
     why = {
         "frozen": "measures nothing",
         "refresh": "compares whole contexts anew in any case",
@@ -112,7 +113,8 @@ def parse_budget(text: str, origin: str) -> float:
 
 
 def parse_patterns(text: str, origin: str) -> tuple[str, ...]:
-    """The patterns in "A,B"; one with a comma stands in double quotes. Raises ConfigError that names the origin."""
+    """Return the patterns in "A,B"; one with a comma stands in double quotes. Raises ConfigError that names the
+    origin."""
     try:
         return clean_patterns(comma_separated(text), origin)
     except ValueError as error:
@@ -120,7 +122,7 @@ def parse_patterns(text: str, origin: str) -> tuple[str, ...]:
 
 
 def clean_patterns(texts: Iterable[str], origin: str) -> tuple[str, ...]:
-    """The patterns without the space around them and without repetition. Raises ConfigError for an empty one."""
+    """Return the patterns without the space around them and without repetition. Raises ConfigError for an empty one."""
     patterns = tuple(dict.fromkeys(text.strip() for text in texts))
     if not patterns or "" in patterns:
         raise ConfigError(f"{origin}: a pattern is empty; give names or patterns of tasks, such as Conv or /head/*")
@@ -136,7 +138,7 @@ def parse_pin(text: str, origin: str) -> tuple[str, dict[str, int]]:
 
 
 def parse_configuration(text: str, origin: str) -> dict[str, int]:
-    """The configuration of NAME=VALUE,NAME=VALUE. Raises ConfigError that names the origin."""
+    """Return the configuration of NAME=VALUE,NAME=VALUE. Raises ConfigError that names the origin."""
     if _VALUES.fullmatch(text.strip()) is None:
         raise ConfigError(f"{origin}: {text!r} is not of the form NAME=VALUE,NAME=VALUE with whole numbers")
     return _values(text.strip(), text, origin)
@@ -151,21 +153,21 @@ def _values(values: str, text: str, origin: str) -> dict[str, int]:
 
 
 def check_cache_mode(name: str, origin: str) -> str:
-    """The name, when it is a cache mode. Raises ConfigError that names the origin."""
+    """Return the name, when it is a cache mode. Raises ConfigError that names the origin."""
     if name not in CACHE_MODES:
         raise ConfigError(f"{origin}: {name!r} is no cache mode; there are {', '.join(CACHE_MODES)}")
     return name
 
 
 def check_gain(value: float, origin: str) -> float:
-    """The least gain that is enough, when it can be one. Raises ConfigError that names the origin."""
+    """Return the least gain that is enough, when it can be one. Raises ConfigError that names the origin."""
     if not 0 < value <= LARGEST_GAIN:
         raise ConfigError(f"{origin}: {value} is no gain; give it as 1.05, for 1.05 times as fast")
     return value
 
 
 def check_strategy(name: str, origin: str) -> str:
-    """The name, when a strategy has it. Raises ConfigError that names the origin."""
+    """Return the name, when a strategy has it. Raises ConfigError that names the origin."""
     if name not in STRATEGIES:
         raise ConfigError(f"{origin}: {name!r} is no strategy; there are {', '.join(STRATEGIES)}")
     return name

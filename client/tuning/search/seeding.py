@@ -89,7 +89,7 @@ class Seeding:
         return Seeds(tuple(chosen.values()), " and ".join(sources), tuple(strangers), tuple(earlier))
 
     def _known(self) -> list[tuple[Path, TaskSummary]]:
-        """Every task in this file and in those beside it."""
+        """Return every task in this file and in those beside it."""
         if self._summaries is None:
             self._summaries = [(self._cache.path, summary) for summary in self._cache.tasks()]
             for path in self._others():
@@ -110,7 +110,7 @@ class Seeding:
         return [path for _, path in sorted(found, reverse=True)[:FILES_AT_MOST]]
 
     def _records(self, one: tuple[Path, TaskSummary]) -> list[tuple[Configuration, float | None]]:
-        """The trials behind a summary."""
+        """Return the trials behind a summary."""
         path, summary = one
         try:
             if path == self._cache.path:
@@ -125,8 +125,8 @@ class Seeding:
 
 
 def transferred(search: TaskSearch, others: Iterable[TaskSearch]) -> list[dict[str, int]]:
-    """What a search has not tried of what is best by now in others of its op: its default, but for what the best of the
-    other one has in place of the other's default. Of the nearest problems first."""
+    """Return what a search has not tried of what is best by now in others of its op: its default, but for what the best
+    of the other one has in place of the other's default. Of the nearest problems first."""
     like = [(distance(search.key, one.key), one.key.digest, one) for one in others if one.family is search.family]
     found: dict[str, dict[str, int]] = {}
     for _, _, other in sorted(like, key=lambda one: one[:2]):
@@ -139,7 +139,7 @@ def transferred(search: TaskSearch, others: Iterable[TaskSearch]) -> list[dict[s
 
 
 def distance(one: TaskKey, other: TaskKey) -> float:
-    """How far two problems of an op are apart, in doublings of their sizes; infinite for two ops."""
+    """Return how far two problems of an op are apart, in doublings of their sizes; infinite for two ops."""
     if (one.op, one.dtype, one.layout) != (other.op, other.dtype, other.layout):
         return math.inf
     left, right = dict(_flat(one.problem)), dict(_flat(other.problem))
@@ -156,7 +156,7 @@ def distance(one: TaskKey, other: TaskKey) -> float:
 
 
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """The plain values in nested ones, by their path."""
+    """Yield the plain values in nested ones, by their path."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if items is None:
         yield name, value
@@ -166,7 +166,7 @@ def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
 
 
 def _nearest(key: TaskKey, winners: Mapping[TaskKey, Configuration]) -> list[Configuration]:
-    """What the nearest other problems have won with."""
+    """Return what the nearest other problems have won with."""
     apart = [(distance(key, other), other.digest, winner) for other, winner in winners.items() if other != key]
     near = sorted((one for one in apart if one[0] <= FARTHEST), key=lambda one: one[:2])
     different = {configuration_key(winner): winner for _, _, winner in near}

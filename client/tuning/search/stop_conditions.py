@@ -13,7 +13,7 @@ class StopCondition(Protocol):
     """Decides from the costs so far whether to stop."""
 
     def progress(self, costs: Costs) -> float:
-        """How close the end is, 0 to 1; at 1 the search stops."""
+        """Return how close the end is, 0 to 1; at 1 the search stops."""
 
 
 class _Composable:

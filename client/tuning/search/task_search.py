@@ -65,24 +65,25 @@ def device_limits(
 
 
 def task_key(task: Task) -> TaskKey:
-    """What the task computes, as the performance cache knows it."""
+    """Return what the task computes, as the performance cache knows it."""
     problem = problem_to_dict(task.problem)
     return TaskKey(op=identity_of(task.op), problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
 
 
 def space_of(task: Task, limits: DeviceLimits) -> TuningSpace:
-    """The configurations that are legal for the task on the device: one object for equal tasks, since it may take
-    seconds to count what it holds."""
+    """Return the configurations that are legal for the task on the device: one object for equal tasks, since it may
+    take seconds to count what it holds."""
     return _space(family_of(task.op), task.problem, limits_for(task, limits))
 
 
 def limits_for(task: Task, limits: DeviceLimits) -> DeviceLimits:
-    """The limits as a task sees them: with the features for which it asks, so that others change nothing for it."""
+    """Return the limits as a task sees them: with the features for which it asks, so that others change nothing for
+    it."""
     return replace(limits, features=limits.features & asked_by([task], limits)) if limits.features else limits
 
 
 def asked_by(tasks: Iterable[Task], limits: DeviceLimits) -> frozenset[str]:
-    """The features for which the spaces of tasks ask, whatever the device has proven."""
+    """Return the features for which the spaces of tasks ask, whatever the device has proven."""
     bare = replace(limits, features=frozenset())
     return frozenset(name for task in tasks for name in _space(family_of(task.op), task.problem, bare).asks)
 
@@ -93,7 +94,7 @@ def _space(family: KernelFamily, problem: Any, limits: DeviceLimits) -> TuningSp
 
 
 def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
-    """The default configuration. Raises TuningError when the device has room for none."""
+    """Return the default configuration. Raises TuningError when the device has room for none."""
     try:
         return family_of(task.op).default(task.problem, limits_for(task, limits))
     except ValueError as error:
@@ -101,7 +102,7 @@ def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
 
 
 def check_legal(configuration: Configuration, space: TuningSpace, default: Configuration, whose: str) -> None:
-    """Raises ConfigError with the parameters, their legal values and the default for a configuration that the space
+    """Raise ConfigError with the parameters, their legal values and the default for a configuration that the space
     does not have. whose: the message begins with it."""
     if wrong := space.violations(configuration):
         legal = "; ".join(map(str, space.parameters))
@@ -117,13 +118,13 @@ def source_sha256(task: Task, limits: DeviceLimits) -> str:
 
 
 def _proven(space: TuningSpace, limits: DeviceLimits) -> dict[str, str]:
-    """The settings that say whether the device has proven each feature for which a space asks."""
+    """Return the settings that say whether the device has proven each feature for which a space asks."""
     return {FEATURE + name: "proven" if name in limits.features else "not proven" for name in space.asks}
 
 
 def cost_of(record: TrialRecord) -> float | None:
-    """What a trial that worked is ranked by: its median, in nanoseconds, as it would be on a device that is as fast as
-    when the task was begun."""
+    """Return what a trial that worked is ranked by: its median, in nanoseconds, as it would be on a device that is as
+    fast as when the task was begun."""
     return None if record.status != OK or record.median_ns is None else record.median_ns / drift_of(record)
 
 
@@ -228,7 +229,7 @@ class TaskSearch:
         return rendered_sha256(self.rendered(configuration))
 
     def still_holds(self, configuration: Configuration, sha256: str) -> bool:
-        """Whether a configuration from the cache is legal today and renders to the code that was measured."""
+        """Return whether a configuration from the cache is legal today and renders to the code that was measured."""
         return not self.lapsed(configuration, sha256)
 
     def lapsed(self, configuration: Configuration, sha256: str) -> str:
@@ -239,19 +240,20 @@ class TaskSearch:
         return "" if now == sha256 else str(Change("rendered_sha256", sha256, now))
 
     def to_retry(self, records: Iterable[TrialRecord], statuses: Collection[str]) -> list[dict[str, int]]:
-        """The configurations whose last trial that still holds has one of the statuses."""
+        """Return the configurations whose last trial that still holds has one of the statuses."""
         last = self._last_holding(records).values()
         return [dict(record.configuration) for record in last if record.status in statuses]
 
     def counting(self, records: Iterable[TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
-        """The last trials that still hold, by configuration, less those that are to be measured again: what failed with
-        a status in `retry`, and when all of the rest failed, the default and the starters among them. The reason may
-        have gone, such as another program that filled the device's memory; only what takes a worker down is not tried
-        again unasked."""
+        """Return the last trials that still hold, by configuration, less those that are to be measured again: what
+        failed with a status in `retry`, and when all of the rest failed, the default and the starters among them. The
+        reason may have gone, such as another program that filled the device's memory; only what takes a worker down is
+        not tried again unasked."""
         return self._counting(self._last_holding(records), retry)
 
     def lacks(self, records: Iterable[TrialRecord]) -> int:
-        """How many configurations the effort has for the task beyond those of which there are trials that hold."""
+        """Return how many configurations the effort has for the task beyond those of which there are trials that
+        hold."""
         return max(self.base - len(self.counting(records, ())), 0)
 
     def _counting(self, last: Mapping[str, TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
@@ -263,7 +265,7 @@ class TaskSearch:
         return kept
 
     def resume(self, records: Sequence[TrialRecord], retry: Collection[str] = ()) -> None:
-        """Takes in what an earlier run stored, as far as it counts. What failed with a status in `retry` is measured
+        """Take in what an earlier run stored, as far as it counts. What failed with a status in `retry` is measured
         again before anything else."""
         last = self._last_holding(records)
         self.tell(list(last.values()))
@@ -273,12 +275,13 @@ class TaskSearch:
         self.resumed = len(self.known)
 
     def _last_holding(self, records: Iterable[TrialRecord]) -> dict[str, TrialRecord]:
-        """The last trial of each configuration that is allowed today and renders to the launches measured then."""
+        """Return the last trial of each configuration that is allowed today and renders to the launches measured
+        then."""
         holding = (one for one in records if self.still_holds(one.configuration, one.rendered_sha256))
         return {configuration_key(one.configuration): one for one in holding}
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
-        """Takes in results; a configuration that was known gets its newer one, and keeps its place."""
+        """Take in results; a configuration that was known gets its newer one, and keeps its place."""
         for record in records:
             self.known[configuration_key(record.configuration)] = record
         told = [Evaluation(record.configuration, cost_of(record)) for record in records]
@@ -298,7 +301,7 @@ class TaskSearch:
         return not self._waiting() and self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1
 
     def next_batch(self, most: int = BATCH) -> list[dict[str, int]]:
-        """The next configurations to measure, at most so many; empty when the search is over."""
+        """Return the next configurations to measure, at most so many; empty when the search is over."""
         if self.over:
             return []
         size = min(BATCH, most)
@@ -324,11 +327,11 @@ class TaskSearch:
         return [c for c in self._again if configuration_key(c) not in self.known]
 
     def _waiting(self) -> list[dict[str, int]]:
-        """What is measured before the strategy is asked."""
+        """Return what is measured before the strategy is asked."""
         return self._again_waits() or [dict(c) for c in self._first() if configuration_key(c) not in self.known]
 
     def _first(self) -> Iterable[Configuration]:
-        """What is measured first of a task, each once."""
+        """Return what is measured first of a task, each once."""
         return {configuration_key(c): c for c in [self.default, *self.earlier, *self._starters]}.values()
 
     @property
@@ -363,7 +366,7 @@ class TaskSearch:
         return next((record.configuration for record in self._ranked()), None)
 
     def record(self, configuration: Configuration) -> TrialRecord:
-        """The last trial of a configuration that is known."""
+        """Return the last trial of a configuration that is known."""
         return self.known[configuration_key(configuration)]
 
     def cost(self, configuration: Configuration) -> float | None:
@@ -371,7 +374,7 @@ class TaskSearch:
         return None if record is None else cost_of(record)
 
     def time_ns(self, configuration: Configuration) -> float | None:
-        """The median of a configuration that works, as it was measured."""
+        """Return the median of a configuration that works, as it was measured."""
         record = self.known.get(configuration_key(configuration))
         return None if record is None or record.status != OK else record.median_ns
 
@@ -410,34 +413,34 @@ class TaskSearch:
         return 1 - self.best_ns / baseline_ns if (baseline_ns := self.baseline_ns) else 0.0
 
     def finalists(self, count: int, before: Configuration | None = None) -> list[dict[str, int]]:
-        """The default, the best of the rest, so many, and what has won before, as far as they worked."""
+        """Return the default, the best of the rest, so many, and what has won before, as far as they worked."""
         best = [dict(record.configuration) for record in self._ranked()]
         others = [configuration for configuration in best if configuration != self.default]
         last = [one for one in others[count:] if before is not None and one == dict(before)]
         return ([self.default] if self.default in best else []) + others[:count] + last
 
     def ahead(self, best: Configuration, met: Collection[Configuration], count: int) -> list[dict[str, int]]:
-        """What is ranked before the best of a comparison without having been in one, so many at most. met: those that
-        were."""
+        """Return what is ranked before the best of a comparison without having been in one, so many at most. met: those
+        that were."""
         ranked = [dict(record.configuration) for record in self._ranked()]
         return [one for one in ranked[: ranked.index(dict(best))] if one not in met][:count]
 
     def _ranked(self) -> list[TrialRecord]:
-        """What works, the least cost first. Of equal ones, as those with the same machine code are, the order is that
-        of their texts, not of measuring, which a process that takes over may do in another one."""
+        """Return what works, the least cost first. Of equal ones, as those with the same machine code are, the order is
+        that of their texts, not of measuring, which a process that takes over may do in another one."""
         working = [(cost, key) for key, record in self.known.items() if (cost := cost_of(record)) is not None]
         return [self.known[key] for _, key in sorted(working)]
 
     def side_by_side(self, configurations: Sequence[Configuration]) -> bool:
-        """Whether the last trials of these are of one batch, so that they were compared with each other."""
+        """Return whether the last trials of these are of one batch, so that they were compared with each other."""
         batches = {self.record(one).measured.get("batch") for one in configurations}
         return len(batches) == 1 and None not in batches
 
     def statuses(self) -> dict[str, int]:
-        """Number of configurations by the status of their last trial."""
+        """Return number of configurations by the status of their last trial."""
         return dict(sorted(Counter(record.status for record in self.known.values()).items()))
 
     def failures(self) -> str:
-        """Each way in which trials failed, with one example."""
+        """Return each way in which trials failed, with one example."""
         examples = {record.status: record.message for record in self.known.values() if record.status != OK}
         return "; ".join(f"{status}: {message}" for status, message in examples.items())

@@ -98,7 +98,7 @@ class Compared:
 
 
 def compare(profile: Profile, other: Profile, fail_over: float | None = None) -> Compared:
-    """How the profile differs from the other one, which is the earlier of both.
+    """Return how the profile differs from the other one, which is the earlier of both.
 
     Graphs are those with the same launches, else of the same name. Their operations are those of the same name, and of
     the same op where the launches differ and both schematics know it. fail_over: by which share of its time whatever
@@ -178,7 +178,7 @@ def _matched(these: Sequence[_Samples], others: Sequence[_Samples]) -> Iterator[
 
 
 def _shared(now: _Samples, was: _Samples) -> list[str]:
-    """The names of operations that both have, in order."""
+    """Return the names of operations that both have, in order."""
     return [name for name, one in now.operations.items() if name in was.operations and _same(now, was, one, name)]
 
 
@@ -210,7 +210,7 @@ class _Ratio:
         return statistics.median(self.times_ns[0]) - statistics.median(self.times_ns[1])
 
     def beside(self, scale: _Scale) -> Interval:
-        """The certain interval by the scale, widened by the scale's own doubt."""
+        """Return the certain interval by the scale, widened by the scale's own doubt."""
         ends = (self.certain.low, self.certain.high)
         low, high = (self.ratio * (end / self.ratio) ** scale.wider / scale.value for end in ends)
         return Interval(low, high, self.certain.confidence)
@@ -242,7 +242,7 @@ def _operations(now: _Samples, was: _Samples, wanted: float, fail_over: float | 
 
 
 def _common_scale(ratios: Sequence[_Ratio], wanted: float) -> _Scale:
-    """The median ratio of those that have not changed, which are more than half of all."""
+    """Return the median ratio of those that have not changed, which are more than half of all."""
     if len(ratios) < LEAST_FOR_SCALE:
         return _Scale(1.0, 1.0)
     left = list(ratios)
@@ -327,6 +327,6 @@ def _told(one: Difference) -> str:
 
 
 def _cut(name: str, width: int) -> str:
-    """A name with its middle left out where it is too long."""
+    """Return a name with its middle left out where it is too long."""
     half = (width - 3) // 2
     return name if len(name) <= width else f"{name[: width - 3 - half]}...{name[-half:]}"

@@ -71,13 +71,13 @@ def longest_path(times_ns: Sequence[float], edges: Iterable[tuple[int, int]]) ->
 
 
 def medians_ns(graph: GraphProfile, plan: GraphPlan) -> list[float]:
-    """What each operation of the plan took: 0 for those without launches."""
+    """Return what each operation of the plan took: 0 for those without launches."""
     found = {one.name: one.median_ns for one in graph.operations}
     return [found.get(one.name, 0.0) for one in plan.operations]
 
 
 def _backwards(ended: Sequence[float], before: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The path that ends last, from its end to its beginning and turned round."""
+    """Return the path that ends last, from its end to its beginning and turned round."""
     if not ended:
         return ()
     found = [max(range(len(ended)), key=lambda place: (ended[place], place))]

@@ -64,7 +64,7 @@ class _Subject:
         return Finding(kind, share, f"{percent_text(share)} of an inference is {what} ({each}){more}.")
 
     def planned(self) -> Iterator[tuple[OperationTimes, OperationPlan, RooflineRow]]:
-        """The operations that the schematic describes, and their places on the roofline."""
+        """Yield the operations that the schematic describes, and their places on the roofline."""
         if self.graph.plan is not None and self.roofline is not None:
             times = {one.name: one for one in self.graph.operations}
             for one, row in zip(self.graph.plan.operations, self.roofline.rows, strict=True):
@@ -88,7 +88,7 @@ def _gaps(of: _Subject) -> Iterator[Finding]:
 
 
 def _without_gaps(of: _Subject) -> str:
-    """What saves gaps, by what was measured: persistent kernels that do not pay here are no advice."""
+    """Return what saves gaps, by what was measured: persistent kernels that do not pay here are no advice."""
     if not of.graph.graph.persistent:
         return "persistent kernels or larger fusion groups would avoid them"
     usual = of.forms.usual if of.forms else None
@@ -115,7 +115,7 @@ def _queue(of: _Subject) -> Iterator[Finding]:
 
 
 def _others(of: _Subject) -> Iterator[Finding]:
-    """The other rows of the account but for kernels."""
+    """Yield the other rows of the account but for kernels."""
     account = of.graph.account
     for kind, total_ns, what, more in (
         ("host", account.host_ns, "host checks and bookkeeping", ""),
@@ -128,8 +128,8 @@ def _others(of: _Subject) -> Iterator[Finding]:
 
 
 def _slow_operation(of: _Subject) -> Iterator[Finding]:
-    """The operation that takes longest, where it is far from its roofline or, without one, takes far more than the
-    others."""
+    """Yield the operation that takes longest, where it is far from its roofline or, without one, takes far more than
+    the others."""
     top = max(of.graph.operations, key=lambda one: one.total_ns, default=None)
     if top is None or top.total_ns < max(DOMINATES * of.graph.account.kernels_ns, 1):
         return
@@ -148,7 +148,7 @@ def _slow_operation(of: _Subject) -> Iterator[Finding]:
 
 
 def _largest_family(of: _Subject) -> Iterator[Finding]:
-    """The kernels on which most of the time goes, however good they are."""
+    """Yield the kernels on which most of the time goes, however good they are."""
     graph = of.graph
     name, operations = next(iter(graph.families.items()), ("", []))
     total_ns = sum(one.total_ns for one in operations)
@@ -162,7 +162,7 @@ def _largest_family(of: _Subject) -> Iterator[Finding]:
 
 
 def _kernels(of: _Subject) -> Iterator[Finding]:
-    """What tuning could save at most."""
+    """Yield what tuning could save at most."""
     away = [(one.total_ns * (1 - row.share), one.name) for one, _, row in of.planned()]
     away_ns = sum(ns for ns, _ in away)
     if of.share(away_ns) >= LEAST_SHARE:
@@ -197,14 +197,14 @@ def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
 
 
 def _usual_form(of: _Subject) -> Iterator[Finding]:
-    """Where the graph usually runs in another form; inferences in the usual form have no marks of launches."""
+    """Yield where the graph usually runs in another form; inferences in the usual form have no marks of launches."""
     if of.forms is not None and of.forms.usual is not None:
         text = of.forms.usually() + _inside(of.graph)
         yield Finding("usual-form", _saved(of.forms.usual), _sentence(text))
 
 
 def _saved(ratio: Ratio) -> float:
-    """The share of the slower one's time that the other one saves for certain."""
+    """Return the share of the slower one's time that the other one saves for certain."""
     return 1 - min(ratio.median, 1 / ratio.median) if ratio.certain and ratio.median > 0 else 0.0
 
 
@@ -213,7 +213,7 @@ def _sentence(text: str) -> str:
 
 
 def _inside(graph: GraphProfile) -> str:
-    """The rest of that sentence; the headline says why there are no such times."""
+    """Return the rest of that sentence; the headline says why there are no such times."""
     if not graph.inside:
         return ""
     inside_ns = sum(one.median_ns for one in graph.inside.values())
@@ -230,7 +230,7 @@ def _aborted(of: _Subject) -> Iterator[Finding]:
 
 
 def _overhead(of: _Subject) -> Iterator[Finding]:
-    """What profiling has changed."""
+    """Yield what profiling has changed."""
     if of.forms is not None:
         yield Finding("overhead", _saved(of.forms.profiled), _sentence(of.forms.recording()))
 
@@ -276,6 +276,6 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def _configured(plan: OperationPlan) -> str:
-    """A configuration in words, shortened."""
+    """Return a configuration in words, shortened."""
     text = ", ".join(f"{name} {value}" for name, value in plan.configuration.items()) or "no parameters"
     return text if len(text) <= 60 else f"{text[:57]}..."

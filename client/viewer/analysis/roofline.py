@@ -88,7 +88,7 @@ def _row(one: OperationPlan, median_ns: float, peaks: RooflinePeaks) -> Roofline
 
 
 def _peaks(profile: Profile, graph: GraphProfile) -> tuple[RooflinePeaks, tuple[str, ...]]:
-    """The peaks of the device that the graph ran on, and notes on them."""
+    """Return the peaks of the device that the graph ran on, and notes on them."""
     device = _device(graph)
     reached = [rates for one in profile.graphs if _device(one) == device for rates in _reached(one)]
     flops_per_ns = max((rate for rate, _ in reached), default=0.0)
@@ -113,7 +113,7 @@ def _device(graph: GraphProfile) -> object:
 
 
 def _reached(graph: GraphProfile) -> Iterator[tuple[float, float]]:
-    """The rates of computing and moving of each operation, per ns."""
+    """Yield the rates of computing and moving of each operation, per ns."""
     if graph.plan is not None and graph.timed:
         for one, took_ns in zip(graph.plan.operations, medians_ns(graph, graph.plan), strict=True):
             if took_ns:

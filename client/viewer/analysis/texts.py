@@ -8,23 +8,23 @@ def time_text(ns: float) -> str:
 
 
 def part_text(part_ns: float, whole_ns: float) -> str:
-    """A part and the whole in the same unit."""
+    """Return a part and the whole in the same unit."""
     unit, size = unit_of(whole_ns)
     return f"{part_ns / size:.2f} {unit} of {whole_ns / size:.2f} {unit}"
 
 
 def percent_text(share: float) -> str:
-    """A share of 1 in percent, small ones with a digit behind the point."""
+    """Return a share of 1 in percent, small ones with a digit behind the point."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
 def signed_text(ratio: float) -> str:
-    """What a ratio is above 1, in percent with its sign."""
+    """Return what a ratio is above 1, in percent with its sign."""
     return f"{100 * (ratio - 1):+.1f} %"
 
 
 def unit_of(ns: float) -> tuple[str, float]:
-    """The unit in which a time is read most easily, and its ns."""
+    """Return the unit in which a time is read most easily, and its ns."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if ns >= size:
             return unit, size

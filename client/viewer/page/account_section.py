@@ -23,7 +23,7 @@ EXPLAINED = {
 
 
 def account(graph: GraphProfile) -> str:
-    """The bar and its rows: means, because medians of parts do not add up, beside the median inference."""
+    """Return the bar and its rows: means, because medians of parts do not add up, beside the median inference."""
     count = len(graph.inferences)
     whole, median = graph.account, account_of(samples(graph.inferences)[0].inference)
     rows = "".join(

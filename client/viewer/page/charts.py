@@ -19,7 +19,7 @@ LONGEST = 6
 
 
 def roofline(shown: Shown, insights: Insights) -> str:
-    """Each operation's place under the roof, with a link to its row; empty without peaks."""
+    """Return each operation's place under the roof, with a link to its row; empty without peaks."""
     points = _points(shown, insights)
     if insights.roofline is None or not points:
         return ""
@@ -29,7 +29,7 @@ def roofline(shown: Shown, insights: Insights) -> str:
 
 
 def roofline_note(shown: Shown, insights: Insights) -> str:
-    """Where the peaks come from, and what is not in the picture; HTML."""
+    """Return where the peaks come from, and what is not in the picture; HTML."""
     if insights.roofline is None:
         return ""
     peaks = insights.roofline.peaks
@@ -40,7 +40,7 @@ def roofline_note(shown: Shown, insights: Insights) -> str:
 
 
 def critical_path(shown: Shown, insights: Insights) -> str:
-    """The longest chain of operations that read each other, as a bar whose pieces lead to their rows."""
+    """Return the longest chain of operations that read each other, as a bar whose pieces lead to their rows."""
     path, plan = insights.path, shown.graph.plan
     if path is None or plan is None or path.length_ns <= 0:
         return ""
@@ -100,7 +100,7 @@ def _points(shown: Shown, insights: Insights) -> list[RooflinePoint]:
 
 
 def _legend(shown: Shown) -> str:
-    """The colours of groups."""
+    """Return the colours of groups."""
     return "".join(
         f'<span class="entry"><i class="key {group.colour}"></i>{text(group.name)}</span> '
         for group in shown.groups[: COLOURS + 1]

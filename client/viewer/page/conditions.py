@@ -15,7 +15,7 @@ from gputune.runtime.profiling.records import LoggedInference
 
 
 def conditions(graph: GraphProfile) -> str:
-    """Names and values, and the counters."""
+    """Return names and values, and the counters."""
     log = graph.log
     lines = {
         "Log": f"{log.path}, level {log.header.level}, by {log.header.software}",
@@ -42,7 +42,7 @@ def begun(log: Log) -> str:
 
 
 def device_name(log: Log) -> str:
-    """What the device calls itself."""
+    """Return what the device calls itself."""
     return str(log.header.device.get("name") or "unknown device")
 
 
@@ -66,7 +66,7 @@ def _profiler(inferences: Sequence[LoggedInference]) -> str:
 
 
 def _threads(inferences: Sequence[LoggedInference]) -> str:
-    """How many there were, and how often one lost its processor."""
+    """Return how many there were, and how often one lost its processor."""
     taken: dict[int, int] = {}
     for one in inferences:
         for thread, count in one.preemptions.items():
@@ -79,7 +79,7 @@ def _threads(inferences: Sequence[LoggedInference]) -> str:
 
 
 def _states(log: Log) -> str:
-    """What clocks, load and temperatures were."""
+    """Return what clocks, load and temperatures were."""
     values: dict[str, list[float]] = {}
     for sample in log.states:
         for name, value in sample.values.items():
@@ -94,7 +94,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _counters(graph: GraphProfile) -> str:
-    """What was counted, and what cannot be here and why."""
+    """Return what was counted, and what cannot be here and why."""
     counted_here: dict[str, list[int]] = {}
     for one in graph.inferences:
         for name, value in one.counters.items():

@@ -21,7 +21,7 @@ from gputune.client.viewer.profile import Profile
 
 
 def page_of(profile: Profile) -> str:
-    """The whole document of a profile, which needs nothing else and asks for nothing."""
+    """Return the whole document of a profile, which needs nothing else and asks for nothing."""
     graphs = [graph for graph in profile.graphs if graph.inferences]
     model = profile.schematic.model if profile.schematic else ""
     named = model or ", ".join(dict.fromkeys(graph.graph.name for graph in profile.graphs)) or "a generation"
@@ -51,7 +51,7 @@ def _facts(profile: Profile) -> list[str]:
 
 
 def _notes(profile: Profile) -> str:
-    """What is missing, and how to get it."""
+    """Return what is missing, and how to get it."""
     notes = [f"{log.path} was cut off; the part before that is shown." for log in profile.logs if not log.complete]
     if profile.schematic is None and any(graph.timed for graph in profile.graphs):
         notes.append(
@@ -116,7 +116,7 @@ def _card(title: str, content: str) -> str:
 
 
 def _spans(profile: Profile) -> str:
-    """The phases that logs have, such as those of a generation."""
+    """Return the phases that logs have, such as those of a generation."""
     spans = [span for log in profile.logs for span in log.spans]
     columns = (Column("Phase"), Column("Start", "number", hint="after the first event"), Column("Duration", "number"))
     rows = [

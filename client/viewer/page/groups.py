@@ -43,12 +43,12 @@ class Shown:
         return self.groups[self.group_of[operation]].colour
 
     def row(self, operation: str) -> str:
-        """The anchor of an operation's row."""
+        """Return the anchor of an operation's row."""
         return f"{self.anchor}-operation{self.place_of[operation]}"
 
 
 def shown(graph: GraphProfile, anchor: str) -> Shown:
-    """A graph's operations with their groups, the most expensive group first."""
+    """Return a graph's operations with their groups, the most expensive group first."""
     plans = {} if graph.plan is None else {one.name: one for one in graph.plan.operations}
     families = enumerate(graph.families.items())
     groups = [_group(name, operations, _colour(number)) for number, (name, operations) in families]

@@ -26,7 +26,7 @@ MOST_DOTS = 1500
 
 
 def tiles(graph: GraphProfile) -> str:
-    """The numbers on top of a graph."""
+    """Return the numbers on top of a graph."""
     elapsed_ns = [one.elapsed_ns for one in graph.inferences]
     interval = median_interval(elapsed_ns)
     held = f"{time_range(interval.low, interval.high)} with {percent(interval.confidence)} confidence; "
@@ -45,7 +45,7 @@ def _kernels(graph: GraphProfile) -> str:
 
 
 def _compared(graph: GraphProfile) -> str:
-    """What a context usually takes, and what profiling costs; nothing where they were not compared."""
+    """Return what a context usually takes, and what profiling costs; nothing where they were not compared."""
     forms = forms_of(graph.comparisons)
     if forms is None:
         return ""
@@ -59,12 +59,12 @@ def _compared(graph: GraphProfile) -> str:
 
 
 def _held(ratio: Ratio) -> str:
-    """The interval of a ratio, and what it leaves open."""
+    """Return the interval of a ratio, and what it leaves open."""
     return f"{_signed(ratio.low)} to {_signed(ratio.high)}" + ("" if ratio.certain else ": no certain difference")
 
 
 def paths(graph: GraphProfile) -> str:
-    """How what was profiled differs from how the context usually runs, in a sentence of text."""
+    """Return how what was profiled differs from how the context usually runs, in a sentence of text."""
     forms = Counter(one.form for one in graph.inferences)
     ran = ", ".join(f"{count:,} {FORM_NAMES[form]}" for form, count in forms.most_common())
     usual = next((one.usual_form for one in graph.comparisons), "persistent" if graph.graph.persistent else "launches")
@@ -90,7 +90,7 @@ def _inside(graph: GraphProfile) -> str:
 
 
 def finding_list(findings: Sequence[Finding]) -> str:
-    """The findings in their order, each with its share."""
+    """Return the findings in their order, each with its share."""
     items = "".join(
         f'<li><span class="meter"><i style="width:{100 * min(1.0, max(0.0, one.share)):.1f}%"></i></span>'
         f"<span>{text(one.text)}</span></li>"
@@ -100,7 +100,7 @@ def finding_list(findings: Sequence[Finding]) -> str:
 
 
 def every_inference(graph: GraphProfile) -> str:
-    """What each inference took, in order, and the median as a line; empty for a single one."""
+    """Return what each inference took, in order, and the median as a line; empty for a single one."""
     elapsed_ns = [one.elapsed_ns for one in graph.inferences]
     if len(elapsed_ns) < 2 or max(elapsed_ns) == 0:
         return ""
@@ -130,5 +130,5 @@ def _thinned(elapsed_ns: Sequence[int]) -> list[int]:
 
 
 def _signed(ratio: float) -> str:
-    """What a ratio is above 1, as pages show it."""
+    """Return what a ratio is above 1, as pages show it."""
     return signed_text(ratio).replace(" ", "\u00a0").replace("-", "−")

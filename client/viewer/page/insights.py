@@ -33,5 +33,5 @@ def insights_of(profile: Profile, graph: GraphProfile) -> Insights:
 
 
 def gain_ns(row: RooflineRow) -> float:
-    """What lies between an operation's median and its roofline."""
+    """Return what lies between an operation's median and its roofline."""
     return row.median_ns - row.best_ns

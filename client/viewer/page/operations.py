@@ -19,7 +19,7 @@ MOST_NAMES = 40
 
 
 def by_op(shown: Shown, insights: Insights) -> str:
-    """A row for each op; for each kernel without a schematic."""
+    """Return a row for each op; for each kernel without a schematic."""
     head = "Op" if shown.plans else "Kernel"
     columns = [
         Column(head),
@@ -33,7 +33,7 @@ def by_op(shown: Shown, insights: Insights) -> str:
 
 
 def one_by_one(shown: Shown, insights: Insights) -> str:
-    """A row for each operation, those with the most time where there are too many."""
+    """Return a row for each operation, those with the most time where there are too many."""
     columns = [
         Column("Operation"),
         Column("Median µs", "number", wide=True),
@@ -61,12 +61,12 @@ def one_by_one(shown: Shown, insights: Insights) -> str:
 
 
 def _of_means(hint: str) -> list[Column]:
-    """The columns of a mean, and of its share in the mean inference."""
+    """Return the columns of a mean, and of its share in the mean inference."""
     return [Column("Mean µs", "number", hint=hint), Column("Share", "number", hint="mean by the mean inference")]
 
 
 def configuration_words(plan: OperationPlan) -> str:
-    """What tuning has changed, and what it has kept, as text."""
+    """Return what tuning has changed, and what it has kept, as text."""
     ran, default = plan.configuration, plan.default
     changed = [f"{name} {_value(default.get(name))} → {_value(ran.get(name))}" for name in _names(ran, default, True)]
     kept = [f"{name} {_value(ran[name])}" for name in _names(ran, default, False)]
@@ -123,7 +123,7 @@ def _placed_cells(placed: RooflineRow | None) -> list[Cell]:
 
 
 def _details(one: OperationTimes, shown: Shown, plan: OperationPlan | None, placed: RooflineRow | None) -> str:
-    """Names and values, whatever is known."""
+    """Return names and values, whatever is known."""
     lines = {"Time here": _time_here(one, plan)}
     if placed is not None:
         lines["Roofline"] = _roofline(placed)
@@ -142,7 +142,7 @@ def _roofline(placed: RooflineRow) -> str:
 
 
 def _planned(plan: OperationPlan) -> dict[str, str]:
-    """What the schematic says of an operation."""
+    """Return what the schematic says of an operation."""
     return {
         "Alone": _alone(plan),
         "Configuration": configuration_words(plan),
@@ -187,7 +187,7 @@ def _micros(nanoseconds: float | None) -> Cell:
 
 
 def _share(total_ns: int, shown: Shown, most_ns: int) -> Cell:
-    """A share of the inferences; its bar is full for the row with the most."""
+    """Return a share of the inferences; its bar is full for the row with the most."""
     share = shown.graph.share(total_ns)
     width = 100 * total_ns / most_ns if most_ns > 0 else 0.0
     meter = f'<span class="meter"><i style="width:{min(100.0, max(0.0, width)):.1f}%"></i></span>'

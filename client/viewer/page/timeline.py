@@ -28,7 +28,7 @@ class Sample:
 
 
 def samples(inferences: Sequence[LoggedInference]) -> list[Sample]:
-    """The median one first, then the fastest, the slowest, the first, the last, and some evenly between."""
+    """Return the median one first, then the fastest, the slowest, the first, the last, and some evenly between."""
     by_time = sorted(inferences, key=lambda one: one.elapsed_ns)
     if not by_time:
         return []
@@ -49,7 +49,7 @@ def samples(inferences: Sequence[LoggedInference]) -> list[Sample]:
 
 
 def timeline(shown: Shown, begun_ns: int) -> str:
-    """The picture with its buttons; begun_ns: the moment from which beginnings of inferences count."""
+    """Return the picture with its buttons; begun_ns: the moment from which beginnings of inferences count."""
     chosen = samples(shown.graph.inferences)
     options = "".join(f'<option value="{place}">{text(_said(one))}</option>' for place, one in enumerate(chosen))
     buttons = "".join(
@@ -81,9 +81,9 @@ def timeline(shown: Shown, begun_ns: int) -> str:
 
 
 def timeline_data(shown: Shown, chosen: Sequence[Sample], begun_ns: int) -> dict[str, Any]:
-    """What the script draws, in ns: moments of slices count from the beginning of their inference, those of inferences
-    from begun_ns. parts: kind, tensor, beginning and duration; launches: the log's columns, with a duration in place of
-    the end."""
+    """Return what the script draws, in ns: moments of slices count from the beginning of their inference, those of
+    inferences from begun_ns. parts: kind, tensor, beginning and duration; launches: the log's columns, with a duration
+    in place of the end."""
     graph = shown.graph.graph
     return {
         "operations": [
@@ -100,7 +100,7 @@ def timeline_data(shown: Shown, chosen: Sequence[Sample], begun_ns: int) -> dict
 
 
 def data_block(identifier: str, data: Any) -> str:
-    """Data that a script reads and no browser runs, whatever texts are in it."""
+    """Return data that a script reads and no browser runs, whatever texts are in it."""
     content = json_text(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="application/json" id="{identifier}">{content}</script>'
 

@@ -24,7 +24,7 @@ from gputune.runtime.profiling.records import Times
 
 
 def write_chrome_trace(timeline: Timeline, path: Path, progress: Progress = SILENT) -> None:
-    """Writes the file, an event a line. Raises OutputError."""
+    """Write the file, an event a line. Raises OutputError."""
     with whole(path) as unfinished, unfinished.open("wb", buffering=1 << 20) as file:
         _write(timeline, file, progress)
 
@@ -90,7 +90,7 @@ def _slices(event: Slices) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def _texts(label: Label, track: Track) -> tuple[str, str, str]:
-    """What stands before a slice's moment and behind its duration, and its arguments without braces."""
+    """Return what stands before a slice's moment and behind its duration, and its arguments without braces."""
     name, category = json_text(label.name), json_text(label.category)
     arguments = json_text(label.arguments)[1:-1]
     begin = f'{{"ph":"X","pid":{track.process.number},"tid":{track.number},"name":{name},"cat":{category},"ts":'
@@ -98,7 +98,7 @@ def _texts(label: Label, track: Track) -> tuple[str, str, str]:
 
 
 def _numbers(numbers: Numbers) -> Iterator[str]:
-    """The arguments that differ, of one slice after the other."""
+    """Yield the arguments that differ, of one slice after the other."""
     columns = []
     for name, values in numbers.items():
         key = json_text(name)

@@ -57,7 +57,7 @@ _ON_DEVICE = ("queue", "kernels", "gaps", "device", "wake-up")
 
 
 def write_csv(profile: Profile, path: Path, progress: Progress = SILENT) -> None:
-    """Writes the file. Times are US with three decimals, moments are of the host's clock. Raises OutputError."""
+    """Write the file. Times are US with three decimals, moments are of the host's clock. Raises OutputError."""
     with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", buffering=1 << 20) as file:
         file.writelines(_lines(profile, progress))
 
@@ -85,7 +85,7 @@ def _span(span: Span) -> str:
 
 
 def _inference(shown: Shown, ends: Sequence[str]) -> Iterator[str]:
-    """ends: what stands behind the time of each launch."""
+    """Take ends, which is what stands behind the time of each launch."""
     one = shown.inference
     name = shown.graph.graph.name
     yield _row(one.begun_ns, MESSAGES[EXECUTE], one.elapsed_ns, "HOST", "ROOT", f"{name} {one.number} ({one.form})")

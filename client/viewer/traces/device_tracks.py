@@ -54,7 +54,7 @@ class DeviceTracks:
         self._placed.append((device, queue))
 
     def row_of(self, shown: Shown) -> int:
-        """The first of the rows of an inference that was placed last, -1 without timestamps of launches."""
+        """Return the first of the rows of an inference that was placed last, -1 without timestamps of launches."""
         return self._placed[shown.place][0]
 
     @property
@@ -95,8 +95,8 @@ class DeviceTracks:
         return self._drawn[graph]
 
     def _flows(self, drawn: _Drawn) -> Sequence[FlowEnd]:
-        """The ends of arrows, with numbers that no other inference has. The last bit says the kind, so that one kind
-        does not change the numbers of the other."""
+        """Return the ends of arrows, with numbers that no other inference has. The last bit says the kind, so that one
+        kind does not change the numbers of the other."""
         first, self._next_flow = self._next_flow, self._next_flow + drawn.flow_count
         return [end._replace(flow=2 * (first + end.flow) + (end.kind == SEQUENCER)) for end in drawn.flows]
 

@@ -69,7 +69,7 @@ class PhaseTracks:
         self._tracks: list[Track] = []
 
     def declare(self, process: Process, numbers: Iterator[int]) -> Sequence[Track]:
-        """The tracks that all spans need."""
+        """Return the tracks that all spans need."""
         rows = Rows()
         if self._spans:
             rows.place(0, 0, self._layout.height)
@@ -106,7 +106,7 @@ _KINDS = {kind.name.lower() for kind in Part}
 
 
 def _numbers(one: LoggedInference) -> Numbers:
-    """The arguments of an inference's slice, which is the first one."""
+    """Return the arguments of an inference's slice, which is the first one."""
     found: dict[str, float] = {"number": one.number, "profiler_ns": one.profiler_ns}
     if one.clock is not None:
         found["clock_bound_ns"] = one.clock.bound_ns

@@ -47,7 +47,7 @@ _PROCESS_UUIDS = 1 << 32
 
 
 def write_perfetto(timeline: Timeline, path: Path, progress: Progress = SILENT) -> None:
-    """Writes the file. Raises OutputError."""
+    """Write the file. Raises OutputError."""
     with whole(path) as unfinished, unfinished.open("wb", buffering=1 << 20) as file:
         _write(timeline, file, progress)
 
@@ -65,7 +65,7 @@ def _write(timeline: Timeline, file: BinaryIO, progress: Progress) -> None:
 
 
 def _beginning(host_ns: int, unix_ns: int) -> bytes:
-    """The packets that declare the clock of all others, and that names are told from here on."""
+    """Return the packets that declare the clock of all others, and that names are told from here on."""
     clocks = [
         message(1, number(1, clock), number(2, at_ns)) for clock, at_ns in ((_MONOTONIC, host_ns), (_REALTIME, unix_ns))
     ]
@@ -98,7 +98,8 @@ class _Encoder:
         self._heads: dict[tuple[Label, Track, int], bytes] = {}
 
     def told(self) -> bytes:
-        """The packet with the names that the last events need and that were not told before; it stands before them."""
+        """Return the packet with the names that the last events need and that were not told before; it stands before
+        them."""
         told, self._new = self._new, []
         return message(_PACKET, _THIS, number(_FLAGS, _NEEDS_STATE), message(_INTERNED, *told)) if told else b""
 
@@ -130,14 +131,14 @@ class _Encoder:
         return b"".join(_nested(event, begins, [end + stamp for stamp in ended]))
 
     def _head(self, label: Label, track: Track, missing: int) -> bytes:
-        """A slice's begin up to so many bytes of its own and its timestamp."""
+        """Return a slice's begin up to so many bytes of its own and its timestamp."""
         key = (label, track, missing)
         if (found := self._heads.get(key)) is None:
             found = self._heads[key] = _unstamped(self._content(label, track), missing)
         return found
 
     def _content(self, label: Label, track: Track) -> bytes:
-        """The TrackEvent of a slice's begin without what differs from slice to slice."""
+        """Return the TrackEvent of a slice's begin without what differs from slice to slice."""
         if (label, track) not in self._contents:
             arguments = [self._argument(name, value) for name, value in label.arguments.items()]
             category = number(_EVENT_CATEGORY, self._number(_CATEGORIES, label.category))
@@ -147,7 +148,7 @@ class _Encoder:
         return self._contents[label, track]
 
     def _arguments(self, numbers: Numbers) -> list[bytes]:
-        """The arguments that differ, of one slice after the other."""
+        """Return the arguments that differ, of one slice after the other."""
         columns = [self._column(name, values) for name, values in numbers.items()]
         return [b"".join(row) for row in zip_longest(*columns, fillvalue=b"")]
 
@@ -159,7 +160,7 @@ class _Encoder:
         return [head + value for value in wide_numbers(4, values)]  # type: ignore[arg-type]
 
     def _argument(self, name: str, value: Value) -> bytes:
-        """A DebugAnnotation."""
+        """Return a DebugAnnotation."""
         key = number(1, self._number(_ARGUMENTS, name))
         if isinstance(value, str):
             return message(_EVENT_ARGUMENT, key, number(17, self._number(_STRINGS, value)))
@@ -175,13 +176,13 @@ class _Encoder:
 
 
 def _unstamped(event: bytes, missing: int = 0) -> bytes:
-    """A packet up to its timestamp, which comes last. missing: bytes of the event that come behind this."""
+    """Return a packet up to its timestamp, which comes last. missing: bytes of the event that come behind this."""
     inner = _THIS + number(_FLAGS, _NEEDS_STATE) + tag(_EVENT, LENGTH) + varint(len(event) + missing) + event
     return tag(_PACKET, LENGTH) + varint(len(inner) + missing + wide_bytes(_TIMESTAMP)) + inner
 
 
 def _in_turns(*pieces: Sequence[bytes]) -> bytes:
-    """The first of all, then the second of all, and so on."""
+    """Return the first of all, then the second of all, and so on."""
     return b"".join(chain.from_iterable(zip(*pieces, strict=True)))
 
 

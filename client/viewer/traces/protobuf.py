@@ -16,7 +16,7 @@ WIDE = 9
 
 
 def varint(value: int) -> bytes:
-    """A number from 0; a negative one as the 64-bit number with the same bits."""
+    """Return a number from 0; a negative one as the 64-bit number with the same bits."""
     value &= (1 << 64) - 1
     found = bytearray()
     while value > 0x7F:
@@ -28,17 +28,17 @@ def varint(value: int) -> bytes:
 
 @cache
 def tag(number: int, kind: int) -> bytes:
-    """What stands before a field's value."""
+    """Return what stands before a field's value."""
     return varint(number << 3 | kind)
 
 
 def number(field: int, value: int) -> bytes:
-    """A field with a whole number."""
+    """Return a field with a whole number."""
     return tag(field, VARINT) + varint(value)
 
 
 def fixed64(field: int, value: int) -> bytes:
-    """A field with a number from 0 in eight bytes."""
+    """Return a field with a number from 0 in eight bytes."""
     return tag(field, FIXED64) + value.to_bytes(8, "little")
 
 
@@ -47,18 +47,18 @@ def double(field: int, value: float) -> bytes:
 
 
 def message(field: int, *content: bytes) -> bytes:
-    """A field with another message."""
+    """Return a field with another message."""
     inner = b"".join(content)
     return tag(field, LENGTH) + varint(len(inner)) + inner
 
 
 def text(field: int, value: str) -> bytes:
-    """A field with text; what is no valid UTF-8 becomes question marks."""
+    """Return a field with text; what is no valid UTF-8 becomes question marks."""
     return message(field, value.encode("utf-8", "replace"))
 
 
 def wide_numbers(field: int, values: Times | Sequence[int]) -> list[bytes]:
-    """A field with each of these whole numbers, from 0 to 2^62, all of wide_bytes(field)."""
+    """Return a field with each of these whole numbers, from 0 to 2^62, all of wide_bytes(field)."""
     head = np.frombuffer(tag(field, VARINT), np.uint8)
     shifts = np.arange(0, 7 * WIDE, 7, dtype=np.int64)
     rows = np.empty((len(values), len(head) + WIDE), np.uint8)
@@ -71,5 +71,5 @@ def wide_numbers(field: int, values: Times | Sequence[int]) -> list[bytes]:
 
 @cache
 def wide_bytes(field: int) -> int:
-    """The bytes of a field with a padded varint."""
+    """Return the bytes of a field with a padded varint."""
     return len(tag(field, VARINT)) + WIDE

@@ -26,8 +26,8 @@ class Rows:
         return len(self._free_ns)
 
     def place(self, begun_ns: int, ended_ns: int, height: int = 1) -> int:
-        """The first of `height` rows in which nothing lies from this moment on; the block is placed there. Raises
-        MalformedLog where it would need too many."""
+        """Return the first of `height` rows in which nothing lies from this moment on; the block is placed there.
+        Raises MalformedLog where it would need too many."""
         row = 0
         for place, free_ns in enumerate(self._free_ns):
             if place - row == height:
@@ -63,7 +63,7 @@ class Layout:
 
 
 def disjoint(begun_ns: Times, ended_ns: Times) -> bool:
-    """Whether each of these ends before the next begins."""
+    """Return whether each of these ends before the next begins."""
     return bool((begun_ns[1:] >= ended_ns[:-1]).all())
 
 

@@ -47,14 +47,14 @@ class RunTracks:
             yield _executing(track, times[:, -2], times[:, -1])
 
     def samples(self) -> Iterator[Event]:
-        """The state of the whole log."""
+        """Yield the state of the whole log."""
         for name, track in self._samples.items():
             found = sorted((state.at_ns, state.values[name]) for state in self._states if name in state.values)
             yield Counts(track, np.array([at_ns for at_ns, _ in found], np.int64), [value for _, value in found])
 
 
 def _executing(track: Track, begun_ns: Times, ended_ns: Times) -> Slices:
-    """Launches that follow each other without a gap as one slice, gaps as others, in turns."""
+    """Launch that follow each other without a gap as one slice, gaps as others, in turns."""
     order = np.argsort(begun_ns, kind="stable")
     begun_ns, ended_ns = begun_ns[order], np.maximum.accumulate(ended_ns[order])
     (gaps,) = np.nonzero(begun_ns[1:] > ended_ns[:-1])

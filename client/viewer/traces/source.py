@@ -44,17 +44,17 @@ class Source(Protocol):
     """Some tracks of a log. All inferences are placed, then tracks are declared, then events asked for, in order."""
 
     def place(self, shown: Shown) -> None:
-        """Makes room for an inference."""
+        """Make room for an inference."""
 
     def declare(self, process: Process, numbers: Iterator[int]) -> Sequence[Track]:
-        """The tracks that all inferences need, numbered."""
+        """Return the tracks that all inferences need, numbered."""
 
     def events(self, shown: Shown) -> Iterator[Event]:
         """Of an inference."""
 
 
 def followed(items: Iterable[_Item], total: int, progress: Progress) -> Iterator[_Item]:
-    """The same items; how many of them are done is told in steps that cost nothing."""
+    """Yield the same items; how many of them are done is told in steps that cost nothing."""
     step = max(1, total // _STEPS)
     with progress.running("inferences", total):
         for number, item in enumerate(items, 1):
@@ -64,13 +64,13 @@ def followed(items: Iterable[_Item], total: int, progress: Progress) -> Iterator
 
 
 def row_tracks(process: Process, numbers: Iterator[int], name: str, rows: Rows) -> list[Track]:
-    """A track for each row; the first one has the name."""
+    """Return a track for each row; the first one has the name."""
     titles = [name if row == 0 else f"{name} ({row + 1})" for row in range(len(rows))]
     return [Track(next(numbers), process, title) for title in titles]
 
 
 def laid_out(tracks: Sequence[Track], layout: Layout, batch: Slices) -> Iterator[Slices]:
-    """A batch on the tracks of its rows, which begin with the first of `tracks`; its own track does not count."""
+    """Yield a batch on the tracks of its rows, which begin with the first of `tracks`; its own track does not count."""
     if layout.rows is None:
         yield replace(batch, track=tracks[0])
         return

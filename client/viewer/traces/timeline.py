@@ -88,7 +88,7 @@ class _LogTimeline:
             self.tracks += tracks if is_on else []
 
     def whole(self) -> Iterator[Event]:
-        """What belongs to no inference."""
+        """Yield what belongs to no inference."""
         yield from self._phases.events()
         if self._samples:
             yield from self._runs.samples()
@@ -100,14 +100,14 @@ class _LogTimeline:
 
 
 def _shown(graphs: Sequence[GraphProfile]) -> list[Shown]:
-    """The inferences of a log in the order in which they begin."""
+    """Return the inferences of a log in the order in which they begin."""
     found = [(graph, one) for graph in graphs for one in (*graph.inferences, *graph.marked)]
     found.sort(key=lambda pair: pair[1].begun_ns)
     return [Shown(place, graph, one) for place, (graph, one) in enumerate(found)]
 
 
 def _title(place: int, log: Log, logs: int) -> str:
-    """The contexts that ran, or the file, and where; several logs have their number, since files share names."""
+    """Return the contexts that ran, or the file, and where; several logs have their number, since files share names."""
     contexts = list(dict.fromkeys(graph.context for graph in log.graphs))
     name = f"{', '.join(contexts) or Path(log.path).name} on {log.header.device.get('name', 'a device')}"
     return name if logs == 1 else f"{place + 1}: {name}"

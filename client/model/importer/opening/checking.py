@@ -60,7 +60,7 @@ def _is_per_group(node: NodeProto, opset: int) -> bool:
 
 
 def _nodes(model: ModelProto) -> Iterator[tuple[NodeProto, int]]:
-    """Every node, those of branches and functions included, and the operator set that it is written in."""
+    """Yield every node, those of branches and functions included, and the operator set that it is written in."""
     for part in (model, *model.functions):
         opset = opset_of(part)
         lists = [part.graph.node if isinstance(part, ModelProto) else part.node]
@@ -71,8 +71,8 @@ def _nodes(model: ModelProto) -> Iterator[tuple[NodeProto, int]]:
 
 
 def _in_plainer_terms(model: ModelProto) -> ModelProto:
-    """A copy for the checker only, with types and shapes that onnxruntime does without, and without nodes that were
-    checked by themselves."""
+    """Return a copy for the checker only, with types and shapes that onnxruntime does without, and without nodes that
+    were checked by themselves."""
     copy = ModelProto()
     copy.CopyFrom(model)
     for part in (copy, *copy.functions):

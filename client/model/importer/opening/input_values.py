@@ -87,7 +87,7 @@ def _filled(path: Path, name: str, info: TensorInfo, given: Array) -> Array:
 
 
 def _typed(path: Path, name: str, dtype: str, given: Array) -> Array:
-    """The numbers in the type of the input."""
+    """Return the numbers in the type of the input."""
     wanted = np.dtype(dtype)
     if given.dtype == wanted:
         return given

@@ -190,7 +190,7 @@ def _with_values(
     wanted: Mapping[str, tuple[int, ...]],
     values: Mapping[str, npt.ArrayLike],
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes that are wanted, and those of values that have a shape."""
+    """Return the shapes that are wanted, and those of values that have a shape."""
     found = dict(wanted)
     for name, value in values.items():
         if name not in real:
@@ -251,7 +251,7 @@ def _option(name: str, shape: Iterable[int]) -> str:
 
 
 def _read(item: onnx.ValueInfoProto) -> Input:
-    """An input as the model describes it."""
+    """Return an input as the model describes it."""
     tensor = item.type.HasField("tensor_type")
     return Input(item.name, dtype_of(item.type.tensor_type.elem_type) if tensor else NO_TENSOR, _dims(item))
 
@@ -262,14 +262,14 @@ def _dims(item: onnx.ValueInfoProto) -> tuple[Dimension, ...] | None:
 
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> Dimension:
-    """A dimension; negative numbers, which some exporters write, say nothing."""
+    """Return a dimension; negative numbers, which some exporters write, say nothing."""
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return Dimension(dim.dim_value)
     return Dimension(None, "" if dim.dim_param in NO_SYMBOLS else dim.dim_param)
 
 
 def _check_fits(path: Path, one: Input, wanted: tuple[int, ...]) -> None:
-    """Raises ModelError for sizes that an input cannot have."""
+    """Raise ModelError for sizes that an input cannot have."""
     option, where = _option(one.name, wanted), f"input {one.name!r} of model {path}"
     if any(size < 0 for size in wanted):
         raise ModelError(f"{option}: no dimension of {where} can be negative")

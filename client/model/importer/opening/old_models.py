@@ -17,8 +17,8 @@ OLDEST_OPSET = 7
 
 
 def modern(model: ModelProto, path: Path) -> ModelProto:
-    """The model in the oldest operator set that is understood, where its own is older; `path` is what messages call it.
-    Raises ModelError when onnx cannot convert it."""
+    """Return the model in the oldest operator set that is understood, where its own is older; `path` is what messages
+    call it. Raises ModelError when onnx cannot convert it."""
     opset = opset_of(model)
     if not 0 < opset < OLDEST_OPSET:
         return model
@@ -33,8 +33,8 @@ def modern(model: ModelProto, path: Path) -> ModelProto:
 
 
 def _with_slopes_per_channel(model: ModelProto) -> ModelProto:
-    """The model with a slope of PRelu that is a vector, and belongs to channels, in a shape that broadcasts to them:
-    the one thing that onnx's converter overlooks."""
+    """Return the model with a slope of PRelu that is a vector, and belongs to channels, in a shape that broadcasts to
+    them: the one thing that onnx's converter overlooks."""
     if all(node.op_type != "PRelu" for node in model.graph.node):
         return model
     inferred = onnx.shape_inference.infer_shapes(model).graph

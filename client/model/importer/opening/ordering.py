@@ -26,7 +26,7 @@ def in_order(model: ModelProto) -> ModelProto:
 
 
 def _node_lists(model: ModelProto) -> Iterator[Any]:
-    """The lists of nodes of a model: those of inner graphs come before those around them."""
+    """Yield the lists of nodes of a model: those of inner graphs come before those around them."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         yield from _inner_lists(nodes)
         yield nodes
@@ -39,7 +39,7 @@ def _inner_lists(nodes: Iterable[NodeProto]) -> Iterator[Any]:
 
 
 def graphs_of(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
-    """The graphs that nodes hold as attributes, themselves without those in them."""
+    """Yield the graphs that nodes hold as attributes, themselves without those in them."""
     for node in nodes:
         for item in node.attribute:
             if item.HasField("g"):
@@ -56,8 +56,8 @@ def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def _sorted(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
-    """The nodes in order; None where they are. A name that none of them computes comes from elsewhere; of one that two
-    compute onnx's checker complains."""
+    """Return the nodes in order; None where they are. A name that none of them computes comes from elsewhere; of one
+    that two compute onnx's checker complains."""
     computed = [(name, place) for place, node in enumerate(nodes) for name in node.output if name]
     makers = dict(computed)
     if len(makers) < len(computed):
@@ -99,13 +99,13 @@ def check_defined(model: ModelProto) -> None:
 
 
 def _reader(node: NodeProto, name: str) -> NodeProto:
-    """The node that reads a name: this one, or one of its branches."""
+    """Return the node that reads a name: this one, or one of its branches."""
     inner = (one for graph in graphs_of([node]) for one in graph.node if name in taken_by(graph))
     return next((_reader(one, name) for one in inner if name in read_by(one)), node)
 
 
 def read_by(node: NodeProto) -> Iterator[str]:
-    """The tensors that a node reads, those that its branches take from around them included."""
+    """Yield the tensors that a node reads, those that its branches take from around them included."""
     yield from filter(None, node.input)
     yield from sorted(taken_from_outside(node))
 
@@ -124,7 +124,7 @@ def taken_by(graph: GraphProto) -> set[str]:
 
 
 def _cycle(nodes: Sequence[NodeProto], makers: dict[str, int], waiting: Sequence[int]) -> str:
-    """Name the nodes of a cycle among those that wait."""
+    """Return name the nodes of a cycle among those that wait."""
     left = set(waiting)
     path: list[int] = []
     place, names = waiting[0], list[str]()

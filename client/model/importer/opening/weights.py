@@ -49,7 +49,7 @@ def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorPr
 
 
 def constant(path: Path, item: onnx.TensorProto) -> Array:
-    """The value of an initializer. Raises ModelError where it has none, or one that cannot be read."""
+    """Return the value of an initializer. Raises ModelError where it has none, or one that cannot be read."""
     shape = "x".join(map(str, item.dims))
     try:
         if any(size < 0 for size in item.dims):
@@ -64,8 +64,8 @@ def constant(path: Path, item: onnx.TensorProto) -> Array:
 
 
 def _mapped(folder: Path, item: onnx.TensorProto) -> Array:
-    """A weight in a file of its own: mapped, not read, since there may be more of them than memory. Raises ValueError
-    for what lies outside of the model's folder or of the file."""
+    """Return a weight in a file of its own: mapped, not read, since there may be more of them than memory. Raises
+    ValueError for what lies outside of the model's folder or of the file."""
     entries = {entry.key: entry.value for entry in item.external_data}
     root = folder.resolve()
     file = (root / entries.get("location", "")).resolve()

@@ -82,7 +82,8 @@ class Auto:
             self._candidates.take([row])
 
     def _winner(self) -> int | None:
-        """The next winner from elsewhere; None if there is none, or if a stranger's result has to be known first."""
+        """Return the next winner from elsewhere; None if there is none, or if a stranger's result has to be known
+        first."""
         waiting = self._waiting() or self._strangers[:1]
         return waiting[0] if waiting and self._candidates.open[waiting[0]] else None
 
@@ -101,6 +102,6 @@ class Auto:
         return self._candidates.take(estimated) + self._model.ask(count - len(estimated))
 
     def _rows(self, configurations: Iterable[Configuration]) -> list[int]:
-        """The rows of those that are of this space, each once."""
+        """Return the rows of those that are of this space, each once."""
         rows = (self._candidates.row(configuration) for configuration in configurations)
         return [row for row in dict.fromkeys(rows) if row is not None]

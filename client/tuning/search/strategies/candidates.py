@@ -47,7 +47,7 @@ class Candidates:
         return len(self._configurations)
 
     def row(self, configuration: Configuration) -> int | None:
-        """The row of a configuration; None where it is not one of this space."""
+        """Return the row of a configuration; None where it is not one of this space."""
         if len(configuration) != len(self._names) or not all(name in configuration for name in self._names):
             return None
         return self._row_of.get(tuple(configuration[name] for name in self._names))
@@ -57,21 +57,21 @@ class Candidates:
         return {tuple(values): row for row, values in enumerate(self.codes.tolist())}
 
     def row_of_codes(self, codes: Sequence[int]) -> int | None:
-        """The row with these codes; None where a constraint forbids it."""
+        """Return the row with these codes; None where a constraint forbids it."""
         return self._row_of_codes.get(tuple(codes))
 
     def take(self, rows: Iterable[int]) -> list[dict[str, int]]:
-        """The configurations of rows, which are no longer open from now on."""
+        """Return the configurations of rows, which are no longer open from now on."""
         chosen = list(rows)
         self.open[chosen] = False
         return self.at(chosen)
 
     def at(self, rows: Iterable[int]) -> list[dict[str, int]]:
-        """The configurations of rows."""
+        """Return the configurations of rows."""
         return [dict(self._configurations[row]) for row in rows]
 
     def tell(self, evaluations: Sequence[Evaluation]) -> list[int]:
-        """Keeps what was found out and returns the rows; configurations of another space are passed over."""
+        """Keep what was found out and return the rows; configurations of another space are passed over."""
         told = []
         for evaluation in evaluations:
             row = self.row(evaluation.configuration)
@@ -87,7 +87,7 @@ class Candidates:
         return np.flatnonzero(~np.isnan(self.costs))
 
     def best(self) -> int | None:
-        """The row with the least cost; None as long as nothing worked."""
+        """Return the row with the least cost; None as long as nothing worked."""
         worked = np.flatnonzero(np.isfinite(self.costs))
         return int(worked[np.argmin(self.costs[worked])]) if len(worked) else None
 

@@ -48,7 +48,7 @@ class Evolution:
         self._candidates.tell(evaluations)
 
     def _child(self, parents: Sequence[int]) -> int | None:
-        """An open child of two parents; None when chance gives none. `parents` are sorted, best first."""
+        """Return an open child of two parents; None when chance gives none. `parents` are sorted, best first."""
         candidates, chance = self._candidates, self._random
         for _ in range(ATTEMPTS):
             pair = [min(chance.choices(range(len(parents)), k=TOURNAMENT)) for _ in range(2)]

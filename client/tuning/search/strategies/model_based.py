@@ -123,7 +123,7 @@ class ModelBased:
         return candidates.take(rows[chosen].tolist())
 
     def _looked_at(self, rows: Rows) -> Rows:
-        """Those of the rows that are judged closely."""
+        """Return those of the rows that are judged closely."""
         if len(rows) <= BEST_EXPECTED + DRAWN:
             return rows
         expected = self._process.expected_at(rows)
@@ -131,17 +131,19 @@ class ModelBased:
         return np.union1d(rows[np.argpartition(expected, BEST_EXPECTED)[:BEST_EXPECTED]], drawn)
 
     def _beside_best(self) -> list[int]:
-        """What differs from the best in one parameter."""
+        """Return what differs from the best in one parameter."""
         best = self.candidates.best()
         return [] if best is None else [row for _, line in self.candidates.lines(best) for row in line]
 
     def _lost(self) -> float:
-        """How much of the best speed known configurations lose: the root mean square of those that worked, or 0."""
+        """Return how much of the best speed known configurations lose: the root mean square of those that worked, or
+        0."""
         costs = self.candidates.costs[np.isfinite(self.candidates.costs)]
         return float(np.sqrt(np.mean((1 - np.exp(costs.min() - costs)) ** 2))) if len(costs) else 0.0
 
     def _losses(self, known: Rows) -> Floats:
-        """The share of the best speed that known rows lack, 0 to 1, with something in place of those that failed."""
+        """Return the share of the best speed that known rows lack, 0 to 1, with something in place of those that
+        failed."""
         costs = self.candidates.costs[known]
         losses: Floats = 1 - np.exp(np.nanmin(costs) - costs)
         worked = np.isfinite(costs)
@@ -171,7 +173,7 @@ def _expected_improvement(best: float, mean: Floats, deviation: Floats) -> Float
 
 
 def _normal_share(values: Floats) -> Floats:
-    """The normal distribution's share below values, to 1e-7: formula 26.2.17 of Abramowitz, Stegun."""
+    """Return the normal distribution's share below values, to 1e-7: formula 26.2.17 of Abramowitz, Stegun."""
     t = 1 / (1 + 0.2316419 * np.abs(values))
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     above = series * np.exp(-(values**2) / 2) / math.sqrt(2 * math.pi)

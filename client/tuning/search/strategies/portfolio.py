@@ -49,7 +49,7 @@ def greedy_portfolio(devices: Sequence[Records], size: int) -> list[dict[str, in
 
 
 def _shares(records: Records) -> dict[str, float]:
-    """What share of the device's best each configuration reaches that worked."""
+    """Return what share of the device's best each configuration reaches that worked."""
     costs = {configuration_key(c): cost for c, cost in records if cost is not None}
     best = min(costs.values(), default=0.0)
     return {key: best / cost for key, cost in costs.items()}

@@ -54,7 +54,7 @@ LEAST = 1e-8
 
 
 def _matern(squares: Floats) -> Floats:
-    """The covariance at squared distances."""
+    """Return the covariance at squared distances."""
     scaled = np.sqrt(3 * np.maximum(squares, 0))
     covariance: Floats = (1 + scaled) * np.exp(-scaled)
     return covariance
@@ -74,7 +74,7 @@ class GaussianProcess:
         self._settings = self._expected
 
     def fit(self, rows: Rows, values: Floats) -> None:
-        """Takes in all known values (at least one) and the rows that have them."""
+        """Take in all known values (at least one) and the rows that have them."""
         centre = float(np.quantile(values, FAR_AWAY))
         scale = float(np.sqrt(((values - centre) ** 2).mean())) or 1.0
         self._known = _Known(rows, centre, scale, (values - centre) / scale)
@@ -86,7 +86,7 @@ class GaussianProcess:
         self._climb()
 
     def at(self, rows: Rows) -> "Posterior":
-        """What the fit says about other rows."""
+        """Return what the fit says about other rows."""
         covariance = self._of_known(self._settings).covariance
         noise = float(np.exp(self._settings[self._cuts[0]]))
         return Posterior(partial(self._between, others=rows), self._known, covariance, noise, rows)
@@ -102,7 +102,7 @@ class GaussianProcess:
         return expected
 
     def _climb(self) -> None:
-        """Changes the settings to likelier ones."""
+        """Change the settings to likelier ones."""
         settings, likeliest = self._settings, -math.inf
         steps, last = np.full(len(settings), STEP), np.zeros(len(settings))
         for _ in range(CLIMBS):
@@ -115,7 +115,7 @@ class GaussianProcess:
             settings = settings + steps * np.sign(last)
 
     def _likelihood(self, settings: Floats) -> tuple[float, Floats]:
-        """The logarithm of likelihood times prior, up to a constant, and its slope in each of the settings."""
+        """Return the logarithm of likelihood times prior, up to a constant, and its slope in each of the settings."""
         known, values = self._of_known(settings), self._known.standard
         lengths, noise, weights = self._parted(settings)
         inverse = np.linalg.inv(known.covariance)
@@ -133,7 +133,7 @@ class GaussianProcess:
         return likelihood, slope
 
     def _parted(self, settings: Floats) -> tuple[Floats, float, Floats]:
-        """The logarithms of the lengths, the noise, and the weights of the views."""
+        """Return the logarithms of the lengths, the noise, and the weights of the views."""
         noise, first = self._cuts
         return settings[:noise], math.exp(settings[noise]), np.exp(settings[first:])
 
@@ -147,7 +147,7 @@ class GaussianProcess:
         return _OfKnown(decay, smooth, covariance)
 
     def _alike(self, lengths: Floats, ones: Rows, others: Rows) -> Floats:
-        """The part that follows all parameters: covariances of all pairs."""
+        """Return the part that follows all parameters: covariances of all pairs."""
         scale = np.exp(-lengths)
         return _matern(_squares(self._points[ones] * scale, self._points[others] * scale))
 
@@ -200,7 +200,7 @@ class Posterior:
         return deviation
 
     def believe(self, index: int) -> None:
-        """Takes a value for known to be what is expected: means stay, and what is near becomes surer."""
+        """Take a value for known to be what is expected: means stay, and what is near becomes surer."""
         covariance = self._between(self._rows[index : index + 1])[0]
         covariance -= self._solved[:, index] @ self._solved
         step = covariance / np.sqrt(max(float(self._variance[index]), LEAST) + self._noise)

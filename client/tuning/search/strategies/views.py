@@ -26,15 +26,16 @@ class View:
 
     @classmethod
     def of(cls, numbers: Floats) -> "View":
-        """The view that scales a number for each candidate."""
+        """Return the view that scales a number for each candidate."""
         # Sums of logarithms that stand for the same product differ in their last digits.
         places, codes = np.unique(np.round(numbers, 9), return_inverse=True)
         return cls((places - places[0]) / max(float(np.ptp(places)), 1e-9), codes.reshape(-1))
 
 
 def views_of(candidates: Candidates) -> list[View]:
-    """Every parameter by rank; of parameters that are never 0 or negative and of products of two of them, the logarithm
-    and how often 2 divides it. A number that tells nothing apart, or only what another one does, is left out."""
+    """Return every parameter by rank; of parameters that are never 0 or negative and of products of two of them, the
+    logarithm and how often 2 divides it. A number that tells nothing apart, or only what another one does, is left
+    out."""
     sizes = [values[candidates.codes[:, column]] for column, values in enumerate(candidates.values) if values[0] > 0]
     products = [one * other for one, other in combinations(sizes, 2)]
     numbers = [*candidates.points.T, *map(np.log2, products), *map(_twos, [*sizes, *products])]
@@ -46,6 +47,6 @@ def views_of(candidates: Candidates) -> list[View]:
 
 
 def _twos(numbers: npt.NDArray[np.int64]) -> Floats:
-    """How often 2 divides whole numbers above 0."""
+    """Return how often 2 divides whole numbers above 0."""
     twos: Floats = np.log2(numbers & -numbers)
     return twos
