@@ -70,7 +70,7 @@ def base_of(root: Path) -> str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print a line for each room that has changed."""
-    parser = argparse.ArgumentParser(prog="scripts/code_lines.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests/code_lines.py", description=__doc__)
     parser.add_argument("base", nargs="?", help="a commit (default: where this branch left origin/main or main)")
     base = parser.parse_args(arguments).base or base_of(ROOT)
     if base is None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import code_lines
-from tests import coverage_by_room
+from tests import code_lines, coverage_by_room
 
 
 @pytest.mark.parametrize(
