@@ -16,8 +16,8 @@ def line_of_usage(error: click.ClickException) -> str:
     """Return what is wrong with the call, where, and what to do, in one line."""
     if isinstance(error, click.NoSuchOption):
         return refusal(error) or _unknown("option", error.option_name, error.ctx)
-    if name := getattr(error, "command_name", ""):  # of click's NoSuchCommand, which older versions do not have
-        return _unknown("command", name, getattr(error, "ctx", None))
+    if isinstance(error, click.NoSuchCommand):
+        return _unknown("command", error.command_name, error.ctx)
     if isinstance(error, click.MissingParameter) and error.param is not None:
         extra = " ".join((error.param.type.get_missing_message(error.param, error.ctx) or "").split())
         choice = f"; {_lowered(extra)}" if extra else ""
