@@ -292,7 +292,7 @@ class ScatterFamily(KernelFamily):
             np.asarray(steps, np.int64) @ lines for steps in (problem.steps, problem.lookups, problem.takes)
         )
         numbers = np.arange(problem.count)[:, None]
-        place, known = np.zeros((problem.count, len(at)), np.int64), np.bool(True)
+        place, known = np.zeros((problem.count, len(at)), np.int64), np.bool_(True)
         for k, extent in enumerate(problem.extents):
             index = inputs["indices"].reshape(-1)[look + numbers * problem.index_step + k].astype(np.int64)
             index = np.where(index < 0, index + extent, index)
