@@ -38,7 +38,7 @@ class Process:
     finds a new one, in which no contender is open."""
 
     def __init__(self, program: str = PROGRAM, environment: Mapping[str, str] | None = None) -> None:
-        """Starts it. program: a module that answers as `contender` does; environment: what it has beside this
+        """Start it. program: a module that answers as `contender` does; environment: what it has beside this
         process's."""
         self._command = [sys.executable, "-X", "faulthandler", "-m", program]
         self._environment = {**os.environ, **(environment or {})}

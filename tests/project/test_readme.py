@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
