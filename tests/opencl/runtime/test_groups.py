@@ -21,8 +21,13 @@ from tests.opencl.contexts import contexts, inputs_of, loaded
 pytestmark = pytest.mark.night  # test_pipeline.py has a group of two, and C one in both forms
 Wanted = dict[tuple[str, int], dict[str, np.ndarray]]
 POISON = 0xFF  # bytes of a NaN
-MODELS = (models.conv_relu_gemm, models.residual_block, two_blocks, models.squeeze_excite)
-NAMES = tuple(model.__name__ for model in MODELS)
+MODELS = {
+    "conv_relu_gemm": models.conv_relu_gemm,
+    "residual_block": models.residual_block,
+    "two_blocks": two_blocks,
+    "squeeze_excite": models.squeeze_excite,
+}
+NAMES = tuple(MODELS)
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +35,10 @@ def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     """Four contexts, the one with the largest arenas in the middle; one has persistent kernels."""
     folder = tmp_path_factory.mktemp("group")
     found = []
-    for model in MODELS:
-        (folder / model.__name__).mkdir()
-        plan = lower(read_model(models.save(model(), folder / model.__name__)))
-        found.append(contexts(backend, plan, folder / f"{model.__name__}.bin"))
+    for name, model in MODELS.items():
+        (folder / name).mkdir()
+        plan = lower(read_model(models.save(model(), folder / name)))
+        found.append(contexts(backend, plan, folder / f"{name}.bin"))
     return found
 
 
@@ -41,7 +46,7 @@ def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
 def wanted(backend: Backend, paths: list[Path]) -> Wanted:
     """What each context makes of five inputs in arenas of its own."""
     results = {}
-    for name, path in zip(NAMES, paths, strict=True):
+    for name, path in zip(MODELS, paths, strict=True):
         executor = loaded(backend, path)
         for seed in range(5):
             results[name, seed] = executor.run(inputs_of(executor, seed))
