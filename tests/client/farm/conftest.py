@@ -36,3 +36,9 @@ def engine() -> Iterator[LocalEngine]:
 def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a job on each device."""
     monkeypatch.setattr(pool, "SESSIONS", 1)
+
+
+@pytest.fixture
+def spread_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave moves of sessions to the test: on a busy machine the job's own thread may come between."""
+    monkeypatch.setattr(pool, "TICK_SECONDS", 3600.0)

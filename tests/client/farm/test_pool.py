@@ -32,6 +32,7 @@ from tests.waiting import PATIENCE_SECONDS, becomes
 
 TIER = "null-cu1"
 one = pytest.mark.usefixtures("one_session")
+by_hand = pytest.mark.usefixtures("spread_by_hand")
 
 
 def names_of(clients: list[TargetClient]) -> list[str]:
@@ -168,6 +169,7 @@ def opened(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@by_hand
 def test_three_sessions_on_two_devices_stay_where_they_are(
     engine: LocalEngine, make_host: MakeHost, opened: list[str]
 ) -> None:
@@ -186,6 +188,7 @@ def test_three_sessions_on_two_devices_stay_where_they_are(
             assert (names_of(clients), opened) == (["a", "a", "b"],) * 2
 
 
+@by_hand
 def test_one_of_two_sessions_moves_once_to_a_device_without_any(
     engine: LocalEngine, make_host: MakeHost, opened: list[str]
 ) -> None:
