@@ -75,11 +75,11 @@ def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: S
 
 
 def _object(source: Path, flags: Sequence[str], strict: Sequence[str]) -> Path:
-    """Return the compiled form of a source, or a compiled one as it is.
+    """Return the compiled form of a source, or a compiled one or library as it is.
 
     A name that the flags define is given to sources with it alone.
     """
-    if source.suffix == ".o":
+    if source.suffix in (".o", ".so"):
         return source
     text = source.read_text(encoding="utf-8")
     own = [flag for flag in flags if not flag.startswith(LINKING)]

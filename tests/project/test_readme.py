@@ -58,7 +58,9 @@ def test_options_in_the_text_exist() -> None:
     ]
     programs = (ROOT / "runtime" / "native" / name for name in ("main.c", "agent/main.c"))
     run = {name for path in programs for name in re.findall(r'"  (--[a-z_]+)', path.read_text(encoding="utf-8"))}
-    known = {"--opencl"}.union(run, *inner, *map(options_of, commands_with_options))
+    script = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "benchmarks").rglob("*.py"))
+    known = {"--opencl", *re.findall(r'"(--[a-z_]+)"', script)}
+    known = known.union(run, *inner, *map(options_of, commands_with_options))
     for page in (README, *DOCS.values()):
         assert set(re.findall(r"`(--[a-z_]+)", page)) <= known
 

@@ -1,8 +1,8 @@
 """Test that a server answers no request of an authenticated session that was tampered with on the way."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from gputune.server.protocol.messages import Error, Ping, UploadBuffer
 from stress.server.wire import Closed, Wire
 from tests.protocol.tampering import NAMES, Recorded, signed_frames, tampered
+from tests.server.conftest import Server, launching
 from tests.strategies.changes import cases
 from tests.waiting import PATIENCE_SECONDS
 
@@ -19,14 +20,15 @@ CLOSED = "closed"
 
 
 @pytest.fixture(scope="module")
-def guarded(launch_shared: Any) -> Any:
-    return launch_shared(GPUTUNE_TOKEN=TOKEN)
+def guarded() -> Iterator[Server]:
+    with launching() as launch:
+        yield launch(GPUTUNE_TOKEN=TOKEN)
 
 
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(case=cases)
-def test_nothing_that_was_tampered_with_is_answered(guarded: Any, case: int) -> None:
+def test_nothing_that_was_tampered_with_is_answered(guarded: Server, case: int) -> None:
     with Wire(guarded.host, guarded.port, PATIENCE_SECONDS) as wire:
         wire.authenticate(TOKEN)
         assert wire.mac is not None
