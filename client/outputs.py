@@ -153,16 +153,23 @@ def check_output(path: Path, folder: bool = False) -> None:
     Folders that are missing count as writable where they can be made. Raises OutputError.
     """
     home = path if folder else path.parent
-    with writing(path), folders_to(home, keep=False):
-        if folder or not path.exists():
-            tempfile.TemporaryFile(dir=home).close()
-        elif path.is_file() or path.is_dir():  # anything else, such as a pipe, notices being opened
-            path.open("ab").close()
+    with writing(path):
+        for last in (False, False, True):
+            try:
+                with folders_to(home, keep=False):
+                    if folder or not path.exists():
+                        tempfile.TemporaryFile(dir=home).close()
+                    elif path.is_file() or path.is_dir():  # anything else, such as a pipe, notices being opened
+                        path.open("ab").close()
+                return
+            except FileNotFoundError:  # another process that checks the same folder has taken it away
+                if last:
+                    raise
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Yield an OSError in the block becomes an OutputError that says why `path` cannot be written."""
+    """Turn an OSError in the block into an OutputError that says why `path` cannot be written."""
     try:
         yield
     except OSError as error:

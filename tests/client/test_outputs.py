@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import tempfile
 import threading
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,19 @@ from tests.disks import no_room
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_writable_place_is_left_as_it_was(tmp_path: Path, folder: bool) -> None:
     check_output(tmp_path / "deep" / "down", folder)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_process_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tempfile.TemporaryFile
+
+    def taken(dir: Path) -> object:
+        monkeypatch.setattr(tempfile, "TemporaryFile", made)
+        dir.rmdir()
+        return made(dir=dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", taken)
+    check_output(tmp_path / "results", folder=True)
     assert not list(tmp_path.iterdir())
 
 

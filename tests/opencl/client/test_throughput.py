@@ -17,6 +17,7 @@ from tests.opencl.contexts import contexts, inputs_of, loaded
 MODELS = {"first": conv_relu_gemm, "second": two_blocks, "third": conv_relu_gemm, "fourth": two_blocks}
 
 
+@pytest.mark.long("who serves several models at once: no other test runs throughput-net-run on a device")
 def test_groups_and_others_run_beside_each_other(
     backend: Backend, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

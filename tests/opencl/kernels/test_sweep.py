@@ -41,6 +41,7 @@ def on_device(bench: Any, plan: Plan, inputs: dict[str, Array]) -> dict[str, Arr
     return {tensor.name: memory[tensor.name].reshape(tensor.shape) for tensor in plan.outputs}
 
 
+@pytest.mark.night
 @seed(6)
 @settings(
     max_examples=16,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -148,6 +149,7 @@ class Sequences(RuleBasedStateMachine):
             handle.close()
 
 
+@pytest.mark.night
 def test_random_sequences_neither_abort_nor_leak(backend: Backend) -> None:
     Sequences.backend = backend
     backend.importers()

@@ -203,7 +203,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
 ]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(one, marks=pytest.mark.night) for one in MODELS[1:])])
 def test_kernels_read_an_input_and_nothing_beside_it(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Callable[[], onnx.ModelProto]
 ) -> None:
