@@ -4,13 +4,16 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+
+if TYPE_CHECKING:
+    from tests.shared_server import SharedServer
 
 NO_CI = ("", "0", "false", "no")
 """Values of CI that say that this is not continuous integration; systems differ in what they set it to."""
@@ -50,6 +53,22 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(home / "cache")
     os.environ["XDG_CONFIG_HOME"] = str(home / "config")
     os.environ["XDG_DATA_HOME"] = str(home / "data")
+
+
+@pytest.fixture(scope="session")
+def _null_server_of_all() -> Iterator["SharedServer"]:
+    from tests.shared_server import SharedServer  # most processes of pytest have no test that needs one
+
+    server = SharedServer("null")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def null_server(_null_server_of_all: "SharedServer") -> Iterator["SharedServer"]:
+    """Give the server on the null device that tests share; the next test finds nothing of this one's."""
+    yield _null_server_of_all
+    _null_server_of_all.reset()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.target.embedded_server import EmbeddedServer
 from pages.headless import Browser, chromium, find_chromium
 from stress import made_up_cache
+from tests.shared_server import SharedServer
 
 from .commands import Generate, Gputune, Ran
 from .contexts import small_context
@@ -23,20 +23,13 @@ def cache(tmp_path: Path) -> Iterator[PerformanceCache]:
         yield opened
 
 
-@pytest.fixture(scope="session")
-def null_server() -> Iterator[EmbeddedServer]:
-    """One server on the null device for all tests that leave it alive, which starts only once."""
-    server = EmbeddedServer.start("null")
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def null_target(null_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
+@pytest.fixture
+def null_target(null_server: SharedServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     """Options that name the server on the null device."""
-    token_file = tmp_path_factory.mktemp("null target") / "token"
-    token_file.touch(0o600)
-    token_file.write_text(null_server.token)
+    token_file = tmp_path_factory.getbasetemp() / f"token of {null_server.pid}"
+    if not token_file.exists():
+        token_file.touch(0o600)
+        token_file.write_text(null_server.token)
     return "--target", f"{null_server.host}:{null_server.port}", "--token_file", token_file
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +19,7 @@ import documented
 import tool
 from documented import Ended
 from gputune.client.cli.main import main
-from gputune.client.target.embedded_server import EmbeddedServer
+from tests.shared_server import SharedServer
 
 BIN = Path(sys.executable).parent
 PAGES = documented.pages()
@@ -40,8 +40,8 @@ by_page = pytest.mark.parametrize(
 class Here:
     """Run plain commands in this process, with one cache and no driver; those that tune share a server."""
 
-    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
-        self.server = {"TARGET_SERVER_SOCKET": f"{server.host}:{server.port}", "GPUTUNE_TOKEN": server.token}
+    def __init__(self, server: SharedServer, folder: Path) -> None:
+        self.server = server.variables()
         self.own = {"XDG_CACHE_HOME": str(folder), "OCL_ICD_VENDORS": str(folder), "OPENCL_VENDOR_PATH": str(folder)}
         self.capture: Any = None
 
@@ -63,18 +63,15 @@ class Here:
 
 
 @pytest.fixture(scope="session")
-def commands_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
-    server = EmbeddedServer.start("null")
-    try:
-        yield Here(server, tmp_path_factory.mktemp("user"))
-    finally:
-        server.stop()
+def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("user")
 
 
 @pytest.fixture
-def here(commands_here: Here, capfd: pytest.CaptureFixture[str]) -> Here:
-    commands_here.capture = capfd
-    return commands_here
+def here(null_server: SharedServer, user_folder: Path, capfd: pytest.CaptureFixture[str]) -> Here:
+    found = Here(null_server, user_folder)
+    found.capture = capfd
+    return found
 
 
 def run_code(page: Path, folder: Path, here: Here) -> None:

@@ -21,9 +21,7 @@ from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT
 from gputune.client.report.problems import problem_of
-from gputune.client.target.connecting import VARIABLE, choose_target
-from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.credentials import TOKEN_VARIABLE
+from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import BATCH
@@ -36,6 +34,7 @@ from gputune.kernels.space import configuration_key
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import Recording, Row
 from recording import record, recorder, t4
+from tests.shared_server import SharedServer
 
 pytestmark = pytest.mark.slow  # each starts processes
 
@@ -46,14 +45,12 @@ SPACE = 135
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _null_target() -> Iterator[None]:
+def _null_target(_null_server_of_all: SharedServer) -> Iterator[None]:
     """Have recordings use one server on the null device."""
-    server = EmbeddedServer.start("null")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, f"{server.host}:{server.port}")
-        patch.setenv(TOKEN_VARIABLE, server.token)
+        for name, value in _null_server_of_all.variables().items():
+            patch.setenv(name, value)
         yield
-    server.stop()
 
 
 def run(output: Path, *arguments: object, sizes: dict[str, Any] = SIZES) -> int:

@@ -8,12 +8,12 @@ import pytest
 
 from gputune.client.doctor import diagnosis
 from gputune.client.doctor.findings import Finding
-from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.status import describe, lines_of
 from gputune.core.logs import printable
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE
+from tests.shared_server import SharedServer
 
 
 def report(**fields: Any) -> StatusReport:
@@ -57,7 +57,7 @@ def test_text_from_elsewhere_gives_a_terminal_no_orders() -> None:
 
 
 def test_a_server_tells_its_status(
-    gputune: Gputune, null_target: tuple[object, ...], null_server: EmbeddedServer
+    gputune: Gputune, null_target: tuple[object, ...], null_server: SharedServer
 ) -> None:
     ran = gputune("target-status", *null_target)
     assert ran.code == 0, ran.err
@@ -78,7 +78,7 @@ def test_a_server_is_not_told_without_its_token(gputune: Gputune, null_target: t
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [True, False])
 def test_the_doctor_of_a_server_finds_no_problem_but_a_missing_token(
-    gputune: Gputune, null_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, given: bool
+    gputune: Gputune, null_server: SharedServer, monkeypatch: pytest.MonkeyPatch, given: bool
 ) -> None:
     monkeypatch.setenv("GPUTUNE_TOKEN", null_server.token if given else "")
     monkeypatch.setattr(diagnosis, "check_onnxruntime", lambda: Finding("software", "note", "it is not installed"))
