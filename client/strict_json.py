@@ -51,7 +51,7 @@ def read_keys(content: Mapping[str, Any], known: Mapping[str, Read], where: str)
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
-    """Say so, with the nearest of the known ones, or all of them where none is near."""
+    """Return the error that says so, with the nearest of the known ones, or all of them where none is near."""
     shown, names = key[:_MOST_SHOWN], list(known)
     similar = near(shown, names)
     more = f"did you mean {similar!r}?" if similar else f"the keys are {', '.join(names)}"
@@ -66,12 +66,12 @@ def of_kind(kind: type[Kind], value: object, where: str, wanted: str) -> Kind:
 
 
 def wrong_kind(value: object, where: str, wanted: str) -> ConfigError:
-    """Say what must be there in place of this value."""
+    """Return the error that says what must be there in place of this value."""
     return ConfigError(f"{where} must be {wanted}, not {_shown(value)}")
 
 
 def an_object(value: object, where: str, example: str = "") -> dict[str, Any]:
-    """Raise ConfigError for anything else."""
+    """Return a JSON object. Raises ConfigError for anything else."""
     return of_kind(dict, value, where, f"a JSON object, like {example}" if example else "a JSON object")
 
 
@@ -81,7 +81,7 @@ def a_flag(value: object, where: str) -> bool:
 
 
 def a_text(value: object, where: str) -> str:
-    """Return one that is not blank. Raises ConfigError for anything else."""
+    """Return a text that is not blank. Raises ConfigError for anything else."""
     text = of_kind(str, value, where, "a text")
     if not text.strip():
         raise ConfigError(f"{where} is empty")

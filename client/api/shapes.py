@@ -17,8 +17,8 @@ InputValues = Mapping[str, npt.ArrayLike]
 
 
 def pairs_of(shapes: Shapes | None, models: Sequence[Path]) -> list[tuple[str, Shape]]:
-    """Return name and shape of each. Several numbers are the shape of an input, or sizes of a dimension of the models
-    for a graph each. Raises ConfigError for what is no shape, ModelError for a file that is no valid model."""
+    """Return the name and the shape of each. Several numbers are the shape of an input, or sizes of a dimension of the
+    models for a graph each. Raises ConfigError for what is no shape, ModelError for a file that is no valid model."""
     given = {} if shapes is None else shapes
     several = {name: sizes for name, value in given.items() if len(sizes := _sizes(value)) > 1}
     dimensions = _dimensions(models) if several else set()

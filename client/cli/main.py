@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run the command line; its exit code. Raises OutputError where nothing more can be printed."""
+    """Run the command line and return its exit code. Raises OutputError where nothing more can be printed."""
     try:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="gputune", standalone_mode=False)
         if sys.stdout is not None:  # None where it was closed before
@@ -153,7 +153,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _failed(line: str, code: int) -> int:
-    """Tell an error on standard error; the exit code."""
+    """Tell an error on standard error and return the exit code."""
     return _said(f"error: {line}", code)
 
 

@@ -370,7 +370,8 @@ def _refuse_distant(connection: ConnectionOptions) -> None:
 
 
 def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
-    """Load on the target of the command line; `stack` closes the connection and stops a server of our own."""
+    """Load the context on the target of the command line; `stack` closes the connection and stops a server of our
+    own."""
     target = stack.enter_context(
         choose_target(
             asked.connection.target,
@@ -391,7 +392,7 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
 
 
 def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progress: Progress) -> dict[str, Any]:
-    """Run it, write its results, add its times and tell how it went; what --summary_json says of it."""
+    """Run it, write its results, add its times and tell how it went. Returns what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
         for one in run(job.infer, executor.graph.inputs, job.lines, job.extent):
@@ -412,8 +413,8 @@ def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progre
 def _quiet(
     jobs: Mapping[str, Job], minutes: int | None, progress: Progress, began: Mapping[str, object]
 ) -> Iterator[Quiet]:
-    """Say before inferences that their device computes nothing, or that its machine is busy, wait if that is asked
-    for, and record what became of that. began: the state of this machine when the command began."""
+    """Say before inferences that their device computes nothing, or that its machine is busy. Wait if that is asked for,
+    and record what became of it. began: the state of this machine when the command began."""
     executors = [job.executor for job in jobs.values()]
     whole = any(executor.device.device_type == "cpu" for executor in executors)
     quiet = Quiet([load.read], progress, minutes, whole=whole, since=began)
@@ -429,7 +430,7 @@ def _quiet(
 
 @contextmanager
 def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
-    """Yield what to call after each inference: counts them, or the seconds where these end the run."""
+    """Yield what to call after each inference: it counts them, or the seconds where these end the run."""
     what, seconds, begun_s = job.executor.graph.name, job.extent.seconds, time.monotonic()
     told = 0
 

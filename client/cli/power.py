@@ -144,7 +144,7 @@ def check(
 
 
 def _without_controls(profile: PerfProfile) -> dict[str, int]:
-    """Show settings that are kept, and for which no device here has a control."""
+    """Return the settings that are kept, and for which no device here has a control."""
     return {"DSP_RPC_POLLING_TIME_US": profile.rpc_polling_us, "DSP_SLEEP_DISABLE_MS": profile.sleep_disable_ms}
 
 
@@ -190,7 +190,7 @@ def _identity(device: str | None) -> DeviceIdentity | None:
 
 
 def _profile(name: str | None, path: Path | None) -> PerfProfile:
-    """Raise ConfigError for two profiles, and for one that is none."""
+    """Return the profile that is asked for. Raises ConfigError for two profiles, and for one that is none."""
     if name is not None and path is not None:
         raise ConfigError("give --perf_profile or --perf_config_yaml, not both")
     try:

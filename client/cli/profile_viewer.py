@@ -135,7 +135,7 @@ def command(
 
 @contextmanager
 def log_errors() -> Iterator[None]:
-    """Yield what is wrong with a log or a schematic, as an error of the command line."""
+    """Turn what is wrong with a log or a schematic into an error of the command line."""
     try:
         yield
     except MalformedLog as error:

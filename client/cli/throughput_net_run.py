@@ -141,7 +141,7 @@ def _measure(plan: Plan, loaded: Loaded, progress: Progress, summary_json: Path 
 
 
 def _raise(run: Throughput) -> None:
-    """Return what ends the command with an exit code of its own, if anything does."""
+    """Raise what ends the command with an exit code of its own, if anything does."""
     if run.failure is not None:
         with device_errors(run.failure.instance.context.path):
             raise run.failure.error

@@ -20,7 +20,7 @@ from gputune.runtime.context.format import read_header
 
 
 def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Convert --peak_gflops and --peak_gbps."""
+    """Check a value of --peak_gflops or --peak_gbps."""
     if value is not None and not 0 < value <= 1e12:
         raise click.BadParameter(f"{value:g} is not a device's peak: give a number above 0")
     return value

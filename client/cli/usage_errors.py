@@ -44,7 +44,7 @@ def _plain(message: str, parameter: click.Parameter | None) -> str:
 
 
 def _unknown(what: str, name: str, context: click.Context | None) -> str:
-    """Return an option or a command that there is not, and the nearest that there is."""
+    """Say that there is no such option or command, and what the nearest one is."""
     similar = near(name, _known(what, context))
     more = f"did you mean {similar}?" if similar else f"`{_path(context)} --help` lists them"
     return f"{_place(context)}there is no {what} {name}; {more}"

@@ -25,7 +25,7 @@ svg { background: #ffffff; font: 13px system-ui, sans-serif; } text { fill: #1b1
 
 
 def chart(comparison: Comparison) -> str:
-    """Return how many times as long an inference of each contender takes as the context's. A whisker is the interval of
+    """Draw how many times as long an inference of each contender takes as the context's. A whisker is the interval of
     that ratio, and there is none while too little is known. The bar of a ratio that is not known closely is hollow."""
     ratios = [1.0, *(end for each in comparison.others for end in _ends(each))]
     across = Scale(0, max(ratios), LEFT, RIGHT)

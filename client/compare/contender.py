@@ -43,7 +43,8 @@ def end_with_parent() -> None:
 
 
 class Answering:
-    """The engines of this process by name, and what it answers. kinds: makes engines, by the names in questions."""
+    """Hold the engines of this process by name, and answer questions. kinds: makes engines, by the names in
+    questions."""
 
     def __init__(self, kinds: Mapping[str, Callable[..., Engine]]) -> None:
         self._kinds = kinds

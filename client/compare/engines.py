@@ -72,7 +72,7 @@ class ContextEngine(Engine):
     """The first graph of a context binary on an OpenCL device, or a model in parts, as an application runs it."""
 
     def __init__(self, context: str, device: str | None) -> None:
-        """Raise as gputune.load does, but for devices that compute nothing."""
+        """Open the context. Raises as gputune.load does, but for devices that compute nothing."""
         self._executor: Executor | ModelInParts
         if is_in_parts(context):
             self._executor = open_in_parts(context, device)

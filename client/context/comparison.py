@@ -257,7 +257,7 @@ class _Contexts:
         return usable.digest
 
     def run(self, digests: Sequence[str]) -> list[float]:
-        """Return a round of whole inferences; what is not asked for is freed."""
+        """Time a round of whole inferences; what is not asked for is freed."""
         gone = [digest for digest in self._loaded if digest not in digests]
         self._runner.free(*(self._loaded.pop(digest) for digest in gone))
         return self._runner.round_ns([self._loaded[digest] for digest in digests])
@@ -294,8 +294,8 @@ def as_it_runs(runner: ContextRunner, one: Candidate) -> tuple[Candidate, Remote
 
 
 def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, finalists: Finalists) -> Estimate:
-    """Time of all tasks inside contexts without fusion and with everything fused in one way, and of finalists inside
-    the context that these speak for."""
+    """Time all tasks inside contexts without fusion and with everything fused in one way, and finalists inside the
+    context that these speak for."""
     covers = _covers(model, outcomes)
     if not covers and not any(len(own) > 1 for own in finalists.values()):
         return Estimate()
@@ -343,8 +343,8 @@ def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, per
 
 
 def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[Group, ...]]:
-    """Group that can be fused together, until each task of a group that was tuned is in one of them. Groups that share
-    operations are in different ones; those that save most launches come first."""
+    """Return sets of groups that can be fused together, until each task of a group that was tuned is in one of them.
+    Groups that share operations are in different sets; those that save most launches come first."""
     covers: list[tuple[Group, ...]] = []
     covered: set[str] = set()
 

@@ -185,7 +185,7 @@ class ContextRunner:
         self._rounds = None
 
     def round_ns(self, contexts: Sequence[RemoteExecutor]) -> list[float]:
-        """Return a turn of each context in whole inferences, as an application would run them, opened anew. Raises
+        """Time a turn of each context in whole inferences, as an application would run them, opened anew. Raises
         OutOfTime before the turn for which no time is left, and where one takes longer."""
         rounds = self._rounds
         with self._in_time():
@@ -194,7 +194,7 @@ class ContextRunner:
             return self._round(contexts, self._fresh_turn_ns, rounds.words if rounds is not None else "")
 
     def inference_ns(self, contexts: Sequence[RemoteExecutor]) -> list[list[float]]:
-        """Return each context's whole inferences while tasks are timed."""
+        """Time each context's whole inferences, in turns, when tasks are timed."""
         return self._in_turns("timing contexts", contexts, self._turn_ns)
 
     def task_ns(self, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
@@ -328,7 +328,7 @@ class _Rounds:
 
 
 def _inferences(log: memoryview, address: str) -> list[LoggedInference]:
-    """Return those of a log from a target. Raises TargetError for one that cannot be."""
+    """Return the inferences in a log from a target. Raises TargetError for a log that cannot be."""
     try:
         return read_log_of(BytesIO(log), f"the log from target {address}").inferences
     except MalformedLog as error:

@@ -213,7 +213,7 @@ class _Part:
 
 
 def _part(launch: LaunchRecord, program: ProgramRecord, needs: Needs | None) -> _Part | None:
-    """Return none for a launch that can be a part of no persistent kernel."""
+    """Return the part that a launch can be; None where it can be a part of no persistent kernel."""
     read = _read(program.source, program.options, launch.entry, launch.local_size, needs)
     if isinstance(read, str):
         return None

@@ -50,7 +50,8 @@ def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding
 
 
 def _default_port(question: Question) -> list[Finding]:
-    """Return a server of this machine: used when there is one, no finding when there is none."""
+    """Return what is found of a server of this machine: it is used when there is one; that there is none is only a
+    note."""
     address = f"127.0.0.1:{DEFAULT_PORT}"
     found = check_target(address, "the default", lambda: question.connect(address))
     if found[-1].status == "problem":

@@ -48,7 +48,7 @@ def _pyopencl() -> Finding:
 
 
 def loader_of_c() -> list[Finding]:
-    """Return the OpenCL loader that programs in C find on Linux; the loader in pyopencl's wheels works for Python only.
+    """Say which OpenCL loader programs in C find on Linux; the loader in pyopencl's wheels works for Python only.
     Makers of phones have names of their own for it."""
     if sys.platform != "linux" or hasattr(sys, "getandroidapilevel"):
         return []

@@ -163,7 +163,7 @@ class Mailbox:
         self._frames.put(None)
 
     def read(self, heard: Callable[[bytes], None] | None, seconds: float = WAIT_SECONDS) -> bool:
-        """Pass a frame on if one comes; whether the wait is over."""
+        """Pass a frame on if one comes, and return whether the wait is over."""
         try:
             frame = self._frames.get(timeout=seconds)
         except Empty:

@@ -113,7 +113,7 @@ class Journal:
         self._change("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", name, *values)
 
     def job(self, name: str) -> Job:
-        """Raise FarmError for one that is not there."""
+        """Return the job of that name. Raises FarmError for one that is not there."""
         found = [job for job in self.jobs() if job.name == name]
         if not found:
             raise FarmError(f"there is no job {name} in {self._path}; `gputune farm jobs` lists them")

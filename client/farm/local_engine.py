@@ -45,7 +45,8 @@ class LocalEngine(Closing):
         self._tell()
 
     def remove(self, name: str) -> Host | None:
-        """Note that a device is lost: whatever it was asked will not be answered. Its host, which is left as it is."""
+        """Note that a device is lost: whatever it was asked will not be answered. Returns its host, which is left as it
+        is."""
         with self._lock:
             host = self._hosts.pop(name, None)
             boxes = self._waiting.pop(name, set())

@@ -180,7 +180,7 @@ class _Slot:
     losses: Counter[type] = field(default_factory=Counter)
 
     def lost(self, request: Any) -> bool:
-        """Note that another device was lost; whether too many were."""
+        """Note that another device was lost, and return whether too many were."""
         self.losses[type(request)] = losses = (self.losses[type(request)] + 1) % LOSSES
         return losses == 0
 
@@ -241,7 +241,7 @@ class Group(Closing):
             return None  # it was taken or lost meanwhile
 
     def leave(self, name: str, why: str) -> None:
-        """Note that the sessions of a device go elsewhere with their next request."""
+        """Send the sessions of a device elsewhere with their next request."""
         with self._lock:
             for slot in self._slots:
                 if slot.device == name and slot.connection is not None:

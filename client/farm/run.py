@@ -44,8 +44,8 @@ class Run:
     pack: Pack
 
     def run(self, tiers: Sequence[str]) -> list[Part]:
-        """Return how each part has ended, packages last; one that fails keeps no other from being tried. A part that is
-        done already is done again, which its cache makes quick."""
+        """Run all parts and return how each has ended, packages last; one that fails keeps no other from being tried. A
+        part that is done already is done again, which its cache makes quick."""
         name, stop = self.pool.job, threading.Event()
         beating = threading.Thread(target=self._beat, args=(stop,), name="journal", daemon=True)
         beating.start()
@@ -83,7 +83,7 @@ class Run:
         return part
 
     def _packed(self, model: Path, parts: Sequence[Part]) -> Part:
-        """Return the package of a model, from what is done of it."""
+        """Write the package of a model, from what is done of it."""
         own = [part for part in parts if part.model == str(model)]
         done = [part.tier for part in own if part.state == "done"]
         without = "".join(f"; without {part.tier}, which failed" for part in own if part.state != "done")

@@ -23,10 +23,10 @@ class Twins:
         self._lock = threading.Lock()
 
     def hear(self, device: str, kind: str, what: str, speed: Speed, others: Collection[str]) -> str:
-        """Take in a measurement, unless it is known by its number; why the device is to be set apart now, empty where
-        it is not. kind: HEALTH_CHECK or DEFAULT, each of which is counted by itself; what: the same where devices have
-        measured the same; others: the devices that are its twins now. Where none of them has measured that, nothing
-        follows."""
+        """Take in a measurement, unless it is known by its number. Returns why the device is to be set apart now, empty
+        where it is not. kind: HEALTH_CHECK or DEFAULT, each of which is counted by itself; what: the same where devices
+        have measured the same; others: the devices that are its twins now. Where none of them has measured that,
+        nothing follows."""
         with self._lock:
             known = self._latest.setdefault(f"{kind}: {what}", {})
             if device in known and known[device].number == speed.number:

@@ -265,7 +265,7 @@ class Generation:
     def _runner(
         self, graph: str | None = None, progress: Progress | None = None, budget: Budget | None = None
     ) -> ContextRunner:
-        """Return one that builds contexts of a graph as they ship. budget: None for no limit."""
+        """Return a runner that builds contexts of a graph as they ship. budget: None for no limit."""
         steps, shared = self._request.config.memory_search_steps, graph is None or self._settings[graph].shared_memory
         shown = progress or self._progress
         given = self._client, self._maker, self._write_to, shown, budget, self.quiet, self._form

@@ -65,7 +65,7 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Yield a phase, which lies within those that have not ended."""
+        """Time a phase, which lies within those that have not ended."""
         self._open.append(name)
         path = "/".join(self._open)
         begun_ns = time.perf_counter_ns()

@@ -126,7 +126,7 @@ def _rates_of_tasks(decisions: Iterable[Decision]) -> Rates:
 
 
 def _rates_of_references(client: TargetClient, cache: PerformanceCache | None) -> Rates:
-    """Return those of a matrix product and a copy. Raises TuningError, TargetError, CacheError."""
+    """Return the rates of a matrix product and a copy. Raises TuningError, TargetError, CacheError."""
     if cache is None:
         found = peaks.measured(client)
         return Rates(found.gflops, found.gbps)  # 10^9 in a second are one in a nanosecond

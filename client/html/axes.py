@@ -74,7 +74,7 @@ def words(x: float, y: float, written: str, anchor: str, style: str = "") -> str
 
 
 def picture(label: str, height: float, parts: Sequence[str]) -> str:
-    """Return the whole; label says what it shows to those who cannot see it."""
+    """Return the whole picture; label says what it shows to those who cannot see it."""
     return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{text(label)}">{"".join(parts)}</svg>'
 
 

@@ -15,7 +15,7 @@ HEIGHT = 1000
 
 
 def held_chart(title: str, alive_bytes: Sequence[int], total: int, bound: int | None) -> str:
-    """Return how many bytes are held while each operation runs; bound: a line across, where there is one."""
+    """Draw how many bytes are held while each operation runs; bound: a line across, where there is one."""
     steps = "".join(f"V{HEIGHT * (1 - alive / total):.2f}H{place}" for place, alive in enumerate(alive_bytes, start=1))
     parts = [f'<path class="held" d="M0 {HEIGHT}{steps}V{HEIGHT}Z"/>']
     parts += [] if bound is None else [bound_line(bound, total, len(alive_bytes))]

@@ -112,7 +112,7 @@ def _unknown(name: str, graph: Graph, graphs: Sequence[str]) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Raise ConfigError for quotes that do not fit."""
+    """Return the names in a list. Raises ConfigError for quotes that do not fit."""
     try:
         return comma_separated(text)
     except ValueError as error:

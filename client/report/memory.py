@@ -137,7 +137,7 @@ class _Held:
 
 
 def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]]) -> Iterator[ArenaTensor]:
-    """Yield those of operations, each with its launches, in any order."""
+    """Yield the tensors of operations, each given with its launches, in any order."""
     held: dict[BufferRef, _Held] = {}
     gone: list[tuple[BufferRef, _Held]] = []
     for place, (name, launches) in enumerate(runs):

@@ -39,7 +39,8 @@ class Contexts:
     stands for several contexts the others are NAME.1 and so on."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Raise ContextError, OSError; ValueError for names that are not distinct all the same."""
+        """Take the contexts of files, each under a name of its own. Raises ContextError, OSError; ValueError for names
+        that are not distinct all the same."""
         self.sources = context_sources(paths, names_of(paths))
 
     def load(

@@ -105,7 +105,7 @@ class InPlace:
     next. Neither is counted. inputs, outputs: the handles by name."""
 
     def __init__(self, executor: TakesHandles) -> None:
-        """Raise DeviceError, TargetError."""
+        """Allocate memory for inputs and outputs. Raises DeviceError, TargetError."""
         graph = executor.graph
         self.inputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.inputs}
         self.outputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.outputs}
@@ -120,7 +120,7 @@ class InPlace:
             array[...] = given[name]
 
     def __call__(self, given: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-        """Return an inference on these inputs."""
+        """Run an inference on these inputs."""
         self.fill(given)
         return self._executor.run_timed(self.inputs, self.outputs)
 

@@ -70,7 +70,7 @@ class LoadedGraph:
         self.operations = len(self.executor.graph.launches) if self.executor else 0
 
     def run(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> dict[str, Array]:
-        """Return one inference; raises as Executor.run does."""
+        """Run one inference. Raises as Executor.run does."""
         if self.executor is None:
             return dict(self.known)
         computed = {name: value for name, value in outputs.items() if name not in self.known}

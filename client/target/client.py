@@ -104,7 +104,7 @@ class TargetClient(Closing):
         timeout: float = CONNECT_SECONDS,
         notice: Callable[[str], None] | None = None,
     ) -> TargetClient:
-        """Connect and shakes hands within `timeout` seconds. notice: hears when the target is lost and when it is
+        """Connect and shake hands within `timeout` seconds. notice: hears when the target is lost and when it is
         back."""
         return cls(Reconnecting(partial(dial, host, port, timeout, credentials), notice=notice))
 
@@ -266,8 +266,8 @@ class TargetClient(Closing):
         self._session.through(lambda link: self._session.ask_all(link, dict(left), Compiled, hear))
 
     def measure_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
-        """Build, verify and time at most limits.variants variants; trials in their order. A variant that fails is
-        told to on_progress at once, and only once, also when the request has to be sent again."""
+        """Build, verify and time at most limits.variants variants, and return trials in their order. A variant that
+        fails is told to on_progress at once, and only once, also when the request has to be sent again."""
         self._check(request)
         remaining = Remaining(request)
 
@@ -292,7 +292,7 @@ class TargetClient(Closing):
             raise self._nonsense(str(error)) from None
 
     def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
-        """Run launches in order; returns the bytes of each output by name."""
+        """Run launches in order, and return the bytes of each output by name."""
         self._check(request)
 
         def execute(link: Link) -> Executed:
@@ -324,7 +324,7 @@ class TargetClient(Closing):
         memory_inputs: Mapping[str, int] = NO_MEMORY,
         memory_outputs: Mapping[str, int] = NO_MEMORY,
     ) -> ContextExecuted:
-        """Return one inference on inputs by name, each as data or as a registered memory that it lies in. Outputs come
+        """Run one inference on inputs by name, each as data or as a registered memory that it lies in. Outputs come
         back but for those that are written to a registered memory."""
         given = {name: _bytes_of(data) for name, data in inputs.items()}
 

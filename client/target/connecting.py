@@ -55,7 +55,7 @@ class OwnServer(Protocol):
     explanation: tuple[str, ...]
 
     def revive(self) -> tuple[str, int]:
-        """Start it again; where it listens now. Raises TargetError."""
+        """Start it again, and return where it listens now. Raises TargetError."""
 
     def last_words(self) -> str:
         """Return how it ended; nothing while it runs."""

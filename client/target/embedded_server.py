@@ -101,7 +101,7 @@ class EmbeddedServer:
         )
 
     def revive(self) -> tuple[str, int]:
-        """Start the server again, with the same token, after ending what is left of it; its new host and port.
+        """Start the server again, with the same token, after ending what is left of it. Returns its new host and port.
 
         Raises TargetError (server_not_started, no_device, no_agent, no_agent_device)."""
         self.kill()

@@ -79,7 +79,8 @@ class RemoteExecutor:
         return self._client.status().state
 
     def run_timed(self, inputs: Values, outputs: Mapping[str, MemHandle] = NOTHING) -> tuple[dict[str, Array], int]:
-        """Return one inference: its outputs, and its ns by the target's clock from the first input to the last output.
+        """Run one inference; return its outputs, and its ns by the target's clock from the first input to the last
+        output.
 
         inputs: arrays, which are sent, and memory handles, which the target's device uses as they lie; outputs: handles
         where outputs shall be, of which those returned are views. Handles need a target on a local socket; they are

@@ -165,7 +165,7 @@ class TaskScheduler:
             return chosen
 
     def give_back(self, entry: Entry, todo: Todo, trials: int, seconds: float) -> None:
-        """Check that is done: so many new configurations are known, and it took so long."""
+        """Take back an entry whose work is done: so many new configurations are known, and it took so long."""
         with self._lock:
             entry.busy = False
             entry.look()

@@ -60,13 +60,13 @@ class TaskTuning:
         """Whether a budget has ended something under way."""
 
     def step(self, most: int = BATCH) -> int:
-        """Measure a batch of at most so many; how many new configurations are known after it, 0 when there are no
-        more. Raises TargetError, CacheError."""
+        """Measure a batch of at most so many. Returns how many new configurations are known after it, 0 when there are
+        no more. Raises TargetError, CacheError."""
         return self.measure(self.search.next_batch(most))
 
     def measure(self, batch: Sequence[Configuration]) -> int:
-        """Measure these configurations, whatever the strategy would ask for, but those that render to known launches;
-        how many new ones are known after it. Raises TargetError, CacheError."""
+        """Measure these configurations, whatever the strategy would ask for, but those that render to known launches.
+        Returns how many new ones are known after it. Raises TargetError, CacheError."""
         before = len(self.search.known)
         if twins := self.search.twins(batch):
             self._store(twins)
@@ -147,7 +147,7 @@ class TaskTuning:
         return best if sure and cost < default_cost * (1 - TIE) else search.default
 
     def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
-        """Return the least cost of those that were not eliminated before the last round: of few samples a median may be
+        """Return the one of least cost that was not eliminated before the last round: of few samples a median may be
         small by chance."""
         search = self.search
         working = [(cost, place) for place, c in enumerate(finalists) if (cost := search.cost(c)) is not None]

@@ -53,7 +53,7 @@ KEPT_BYTES = 256 << 20
 
 
 def names_of(task: Task, nodes: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return what patterns may call a task: title, op, the digest of its key, and the model's nodes that run it."""
+    """Return what patterns may call a task: its title, op, the digest of its key, and the model's nodes that run it."""
     key = task_key(task)
     return (f"{task.op} {key.digest[:10]}", task.op, key.digest, *nodes)
 
@@ -444,13 +444,13 @@ class Tuner:
             one.runner.clear()
 
     def _skipped(self, entry: Entry) -> Outcome:
-        """Return the outcome of a task that no time was left for: what was found earlier, else the default."""
+        """Return the outcome of a task without time left: what an earlier generation has found, else the default."""
         if entry.before is not None:
             return tuned(entry.search, entry.before, None)
         return replace(untuned(entry.search.task, self._limits), trials=entry.search.statuses())
 
     def _begun(self, worker: _Worker, entry: Entry, scheduler: TaskScheduler) -> TaskTuning:
-        """Return the tuning of a task on this target, begun now if it was not; that on another target stays there."""
+        """Return a task's tuning on this target, begun now if it was not; what another target had of it stays there."""
         search = entry.search
         if entry.tuning is not None and entry.tuning.runner.target is not worker.target:
             entry.tuning = self._tuning(worker, search)
@@ -486,7 +486,7 @@ class Tuner:
         return tuned(search, winner, tuning.drift)
 
     def _making_room(self, there: list[TaskTuning]) -> list[TaskTuning]:
-        """Clear away what was used longest ago where buffers take too much; what is still there."""
+        """Clear away what was used longest ago where buffers take too much; return what is still there."""
         while len(there) > 1 and sum(one.runner.bytes for one in there) > KEPT_BYTES:
             there.pop(0).runner.clear()
         return there

@@ -54,7 +54,7 @@ def check_wish(profile: Profile, features: Features | None, output: Path) -> Non
 
 
 def write_output(profile: Profile, features: Features | None, output: Path, progress: Progress) -> list[Path]:
-    """Write a file and what features ask for beside it; the paths of all of them.
+    """Write a file and what features ask for beside it, and return the paths of all of them.
 
     features: as a config file says; without one a trace is written with those that are usual, and nothing beside other
     files. Raises ConfigError, OutputError, MalformedLog."""

@@ -170,7 +170,7 @@ def open_profile(
 def profile_of(
     logs: Sequence[Log], schematic: Schematic | None, zoom: tuple[float | None, float | None] = (None, None)
 ) -> Profile:
-    """Return the same of what was read. Raises MalformedLog, ConfigError."""
+    """Do the same with what was read. Raises MalformedLog, ConfigError."""
     graphs = [graph_profile(log, place, schematic) for log in logs for place in range(len(log.graphs))]
     if schematic is not None and graphs and not any(graph.plan for graph in graphs):
         raise ConfigError(
@@ -198,7 +198,7 @@ def graph_profile(log: Log, place: int, schematic: Schematic | None = None) -> G
 
 
 def _zoomed(profile: Profile, start_ms: float | None, end_ms: float | None) -> Profile:
-    """Return those inferences that lie at least partly between two moments."""
+    """Return the profile with those inferences that lie at least partly between two moments."""
     zero_ns = profile.begun_ns
     last_ns = max((one.ended_ns for graph in profile.graphs for one in graph.inferences), default=zero_ns)
     if not 0 <= (start_ms or 0) <= (math.inf if end_ms is None else end_ms):

@@ -154,7 +154,7 @@ def write_schematic(path: Path, schematic: Schematic) -> None:
 
 
 def read_schematic(path: Path) -> Schematic:
-    """Raise MalformedLog for a file that is none, or contradicts itself; OSError."""
+    """Read a schematic. Raises MalformedLog for a file that is none, or contradicts itself; OSError."""
     with open_file(path) as file:
         content = file.read(LARGEST_BYTES + 1)
     try:

@@ -198,7 +198,7 @@ def _size(text: str) -> int:
 
 
 def _bytes(path: Path) -> int:
-    """Return the file with its log."""
+    """Return the bytes of the file and its log."""
     parts = [path, *(Path(f"{path}{suffix}") for suffix in COMPANIONS[:1])]
     return sum(part.stat().st_size for part in parts if part.exists())
 

@@ -10,7 +10,7 @@ from gputune.runtime.context.package import is_package, open_package
 
 
 def pack(output: Path, contexts: Sequence[Path]) -> str:
-    """Write a package of contexts, in the place of an earlier one; what there is to say of it. Raises
+    """Write a package of contexts, in the place of an earlier one, and return what there is to say of it. Raises
     DeviceOrContextError, ConfigError, OutputError."""
     before = _names(output)
     with device_errors(output):

@@ -185,7 +185,7 @@ def parse_input_dimensions(
 
 
 def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return name and shape of NAME=1,3,224,224."""
+    """Return the name and the shape of NAME=1,3,224,224."""
     name, separator, sizes = text.rpartition("=")
     try:
         shape = tuple(int(part) for part in sizes.split(","))

@@ -82,12 +82,12 @@ def search_arenas(
 
 
 def _size(plan: Placement) -> tuple[int, int]:
-    """Return the smaller the better: bytes, and of as many bytes the arenas."""
+    """Return a plan's bytes and arenas: fewer bytes are better, and among as many bytes fewer arenas."""
     return plan.total_bytes, len(plan.arenas)
 
 
 def _units(plan: Placement, alignment: int) -> int:
-    """Return the arenas together, each rounded up to the alignment."""
+    """Return the units of all arenas together, each arena rounded up to the alignment."""
     return sum(-(-nbytes // alignment) for nbytes in plan.arenas)
 
 
@@ -300,8 +300,8 @@ class _Search:
         return rows[np.argsort(np.round(score.mean(axis=1) - bonus[rows], 9), kind="stable")[:most]]
 
     def _looked_into(self, beam: _Beam, before: Counts, tensors: Rows, lies: Counts) -> _Beam:
-        """Plan to which a tensor was added, with the places of all that they lack, and the heights that follow from
-        these. before: the places as they were."""
+        """Return plans to which a tensor was added, with the places of all that they lack, and the heights that follow
+        from these. before: the places as they were."""
         places = np.maximum(self._sections.highest(beam.heights), lies[:, np.newaxis])
         places = np.where(before == FAR, FAR, self._behind_walls(places))
         places[np.arange(len(tensors)), tensors] = FAR

@@ -161,7 +161,8 @@ class Packings:
         return {digest: content for digest, content in found.items() if self._weights.place(digest) is None}
 
     def graphs(self, first: int, program: Callable[[PackingKernel], int]) -> tuple[GraphRecord, ...]:
-        """Yield what packs. first: the number of the first section of sources; program: the place of a kernel's."""
+        """Return the graphs that pack. first: the number of the first section of sources; program: the place of a
+        kernel's."""
         places = {
             digest: BufferRef("weights", number, 0, len(content))
             for number, (digest, content) in enumerate(self.sources().items(), first)

@@ -60,7 +60,7 @@ class Captures:
     graph: as the file has it."""
 
     def __init__(self, path: Path, plan: Plan, outcomes: Outcomes, client: TargetClient) -> None:
-        """Raise ContextError, OSError."""
+        """Find the places of all tensors in a context. Raises ContextError, OSError."""
         self._path = path
         self._client = client
         self._copy: ProgramRecord | None = None
@@ -73,8 +73,8 @@ class Captures:
         return self._places[operation]
 
     def read(self, captures: Sequence[Capture], inputs: Mapping[str, Array]) -> list[Array]:
-        """Return one inference up to the last capture: what each was, as bytes. All of it is held here at once. Raises
-        TargetError, ContextError, DeviceOrContextError."""
+        """Run one inference up to the last capture; return what each was, as bytes. All of it is held here at once.
+        Raises TargetError, ContextError, DeviceOrContextError."""
         with tempfile.TemporaryDirectory(prefix="gputune-verify-") as folder:
             path = Path(folder) / "captures.bin"
             with open_context(self._path) as file:

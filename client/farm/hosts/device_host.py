@@ -321,7 +321,7 @@ class DeviceHost(Closing):
                 session.lock.release()
 
     def _look(self) -> None:
-        """Read clocks, temperatures and load; connects again where the server was lost."""
+        """Read clocks, temperatures and load; connect again where the server was lost."""
         if not self._own.lock.acquire(blocking=False):
             return
         try:

@@ -47,7 +47,7 @@ PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver fo
 
 
 def normal_priority(value: object, key: str) -> str:
-    """Return the one that queues have which ask for none. Raises ConfigError for another."""
+    """Return the priority that queues have which ask for none. Raises ConfigError for another."""
     if (priority := a_text(value, key)) != "normal":
         raise ConfigError(f"{key}: {priority!r} is not supported: queues have the normal priority; leave it out")
     return priority
@@ -197,7 +197,7 @@ class Config:
         )
 
     def settings_of(self, graph: str) -> GraphSettings:
-        """Return those of the graph of this name."""
+        """Return the settings of the graph of this name."""
         found: dict[str, bool] = {}
         for keys in self.graphs:
             if not keys.names or graph in keys.names:

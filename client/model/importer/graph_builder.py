@@ -227,8 +227,8 @@ class GraphBuilder:
         self.constants.update({name: np.empty(info.shape, info.dtype) for name, info in found.items() if not info.size})
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:
-        """Note that what follows from the shape of a tensor: a stand-in of that shape, which costs no memory, is
-        folded."""
+        """Fold what follows from the shape of a tensor: a stand-in of that shape takes its place, which costs no
+        memory."""
         info = self.tensors[node.input[0]]
         self._compute(node, {node.input[0]: np.broadcast_to(np.zeros((), info.dtype), info.shape)})
 

@@ -175,8 +175,8 @@ def _renamed(
     taken: Names,
     attributes: Mapping[str, AttributeProto],
 ) -> list[NodeProto]:
-    """Copy of the parts of a node with other names, and with what refers to an attribute of the function in its
-    place."""
+    """Return copies of the parts of a node with other names, and with what refers to an attribute of the function in
+    its place."""
     originals, prefix = list(parts), f"{_label(whole)}/"
     inner = (name for name in dict.fromkeys(_defined(originals)) if name not in names)
     every = {**{name: taken.free(f"{prefix}{name}") for name in inner}, **names}

@@ -163,7 +163,7 @@ def _item_bytes(elem_type: int) -> int:
 
 
 def _info(kind: TypeProto.Tensor) -> TensorInfo | None:
-    """Return none where a dimension or the type is open."""
+    """Return the shape and the type of a tensor; None where a dimension or the type is open."""
     sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
     if not kind.HasField("shape") or None in sizes or not kind.elem_type:
         return None

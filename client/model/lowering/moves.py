@@ -139,7 +139,7 @@ def _plain(shape: Iterable[int]) -> list[list[Along]]:
 
 
 def _given(lowering: Lowering, node: Node, names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """List of numbers, each an attribute of its name or an input behind the data; empty where there is none."""
+    """Return lists of numbers, each an attribute of its name or an input behind the data; empty where there is none."""
     given = {}
     for index, name in enumerate(names, start=1):
         value = lowering.value(node, index, name) if name not in node.attributes else node.attributes[name]

@@ -74,14 +74,14 @@ def _opened(onnxruntime: Any, options: Any, model: onnx.ModelProto, path: Path) 
 
 
 def _dtype(item: Any) -> str | None:
-    """Return none for what is no tensor of numbers."""
+    """Return the type of the numbers in a tensor; None for what is no tensor of numbers."""
     kind, _, element = item.type.partition("(")
     return NAMES.get(element.rstrip(")")) if kind == "tensor" else None
 
 
 def _info(item: Any) -> TensorInfo | None:
-    """Return none for what is no tensor, and where a dimension is open. Of single numbers onnxruntime says no more than
-    of tensors of which it knows nothing."""
+    """Return the shape and the type of a tensor; None for what is no tensor, and where a dimension is open. Of single
+    numbers onnxruntime says no more than of tensors of which it knows nothing."""
     dtype = _dtype(item)
     if dtype is None or not item.shape or not all(isinstance(size, int) and size >= 0 for size in item.shape):
         return None

@@ -48,7 +48,7 @@ def _narrow_product(node: Node, inputs: Shapes, size: int) -> int:
 
 
 def _steps(node: Node, inputs: Shapes, size: int) -> int:
-    """Return a recurrent network multiplies each step of each line by both of its matrices."""
+    """Return the multiply-adds of a recurrent network: each step of each line is multiplied by both of its matrices."""
     steps, lines = inputs[0][:2]
     return steps * lines * (math.prod(inputs[1]) + math.prod(inputs[2]))
 

@@ -34,8 +34,8 @@ def stated_types(model: onnx.ModelProto, known: Mapping[str, TensorInfo]) -> dic
 
 
 def _info(item: onnx.ValueInfoProto, sizes: Sizes) -> TensorInfo | None:
-    """Return none for what is no tensor, and where a dimension is open. A single number may be meant by no shape, or
-    none."""
+    """Return the shape and the type of a tensor; None for what is no tensor, and where a dimension is open. A single
+    number may be meant by no shape, or none."""
     kind = item.type.tensor_type
     dtype = dtype_of(kind.elem_type)
     if not is_number(dtype) or not kind.shape.dim:

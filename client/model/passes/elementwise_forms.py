@@ -50,7 +50,7 @@ def power(work: Work, node: Node) -> Iterator[Node]:
 
 
 def variadic(op: str) -> Callable[[Work, Node], Iterator[Node]]:
-    """Yield the form of an operator of any number of inputs: `op`, which takes two, for each after the first."""
+    """Return the form of an operator of any number of inputs: `op`, which takes two, for each after the first."""
 
     def form(work: Work, node: Node) -> Iterator[Node]:
         total, *others = node.inputs

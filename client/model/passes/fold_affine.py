@@ -53,7 +53,7 @@ def fold_affine(graph: Graph) -> Graph:
 
 
 def _absorb(graph: Graph, node: Node, value: str, reader: Node, affine: _Affine) -> bool:
-    """Take the reader's constant into `affine` if it is one number per channel; says whether it did."""
+    """Take the reader's constant into `affine` if it is one number per channel, and return whether it was."""
     if reader.op not in ("Add", "Sub", "Mul", "Div") or graph.shape(reader.output) != graph.shape(value):
         return False
     left, right = reader.inputs

@@ -52,7 +52,7 @@ class _Work(Work):
         attributes: Mapping[str, Any] | None = None,
         dtype: str = "float32",
     ) -> str:
-        """Return one more node in the place of `node`; returns its output."""
+        """Add one more node in the place of `node`, and return its output."""
         output = self.tensor(f"{node.output}/{op}", TensorInfo(tuple(shape), dtype))
         self.nodes.append(Node(op, output, tuple(inputs), (output,), attributes or {}, origins=node.origins))
         return output

@@ -121,7 +121,7 @@ class _Fusion:
         self.nodes.append(node)
 
     def take(self, node: Node) -> None:
-        """Fuse an elementwise node into the latest producer that can take it, else starts an Elementwise node."""
+        """Fuse an elementwise node into the latest producer that can take it, else start an Elementwise node."""
         readings = _readings(self.graph, node)
         readings.sort(key=lambda reading: self.place.get(reading[0], -1), reverse=True)
         for value, chain, operands in readings:

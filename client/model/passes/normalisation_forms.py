@@ -64,7 +64,7 @@ def _factors(steps: _Steps, column: tuple[int, ...], scales: str, variances: str
 
 
 def _training(steps: _Steps, shape: tuple[int, ...], column: tuple[int, ...], epsilon: float) -> None:
-    """Note that the batch is normalised by its own statistics, which move those that are given."""
+    """Normalise the batch by its own statistics, which move those that are given."""
     node, momentum = steps.node, float(steps.node.attributes.get("momentum", 0.9))
     axes = tuple(axis for axis in range(len(shape)) if axis != 1)
     scales, biases, *given = (steps.of(column, "Reshape", name) for name in node.inputs[1:5])

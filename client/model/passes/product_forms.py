@@ -19,7 +19,7 @@ from gputune.client.model.passes.additions import Work
 
 
 def matmul(work: Work, node: Node) -> Iterator[Node]:
-    """Yield a MatMul: vectors are matrices of one row or one column, and leading axes are a batch."""
+    """Yield the nodes of a MatMul: vectors are matrices of one row or one column, and leading axes are a batch."""
     _check_type(work, node)
     left, right = (work.graph.shape(name) for name in node.inputs[:2])
     weight = work.graph.constants.get(node.inputs[1])
@@ -38,7 +38,7 @@ def matmul(work: Work, node: Node) -> Iterator[Node]:
 
 
 def gemm(work: Work, node: Node) -> Iterator[Node]:
-    """Yield a Gemm: alpha * a * b + beta * c, with either side transposed."""
+    """Yield the nodes of a Gemm: alpha * a * b + beta * c, with either side transposed."""
     _check_type(work, node)
     turned = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
     alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
@@ -68,7 +68,7 @@ def gemm(work: Work, node: Node) -> Iterator[Node]:
 
 
 def einsum(work: Work, node: Node) -> Iterator[Node]:
-    """Yield an Einsum of two tensors, or of one that is turned or summed over."""
+    """Yield the nodes of an Einsum of two tensors, or of one that is turned or summed over."""
     _check_type(work, node)
     inputs, result = _written_out(work, node)
     if len(inputs) == 2:

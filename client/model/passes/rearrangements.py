@@ -50,7 +50,8 @@ def _before(makers: dict[str, Node], uses: dict[str, int], node: Node, op: str, 
 
 
 def _axes(graph: Graph, split: Node, transpose: Node, merge: Node) -> Axes | None:
-    """Return none where there is no map, or axes are not taken apart and put together one by one."""
+    """Return the axes of the Rearrange; None where there is no map, or axes are not taken apart and put together one by
+    one."""
     source, apart = graph.shape(split.inputs[0]), graph.shape(split.output)
     turned, target = graph.shape(transpose.output), graph.shape(merge.output)
     if MAP_AXES not in (len(source), len(target)) or not prod(source):

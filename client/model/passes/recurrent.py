@@ -54,7 +54,7 @@ class _Work(Work):
         self.nodes.append(replace(node, inputs=(projected, packed, after, lengths, *weights[4:])))
 
     def _projection(self, node: Node, source: str, weight: Array, bias: Array) -> str:
-        """Add the nodes of the input times `weight`, plus `bias`; returns their result, or that of a known input."""
+        """Add the nodes of the input times `weight`, plus `bias`; return their result, or that of a known input."""
         if source in self.graph.constants:
             return self.constant(f"{node.name}/gates", self.graph.constants[source] @ weight + bias)
         info = TensorInfo((*self.graph.shape(source)[:2], weight.shape[1]))

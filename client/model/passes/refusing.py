@@ -8,7 +8,7 @@ from gputune.client.model.graph import Node
 
 @contextmanager
 def refusing(node: Node) -> Iterator[None]:
-    """Yield a ValueError in the block, which says what has no meaning, becomes the node's ModelError."""
+    """Turn a ValueError in the block, which says what has no meaning, into the node's ModelError."""
     try:
         yield
     except ValueError as error:

@@ -40,7 +40,8 @@ class _Work(Work):
         self.nodes.append(node)
 
     def _sink(self, node: Node) -> bool:
-        """Compute a node on maps and reshapes then, where all that it reads was a map of one shape or is known."""
+        """Compute a node on maps and reshape its result then, where all that it reads was a map of one shape or is
+        known."""
         computed = {name for name in node.reads if name not in self.graph.constants}
         shapes = {(self.kept.get(name), self.info(self.maps.get(name, name)).shape) for name in computed}
         kept, shape = next(iter(shapes)) if len(shapes) == 1 else (None, ())

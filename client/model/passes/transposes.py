@@ -49,7 +49,7 @@ class _Work(Work):
                 self.nodes.append(node)
 
     def _transpose_first(self, reshape: Node, transpose: Node) -> bool:
-        """Turn a map and reshapes it then, where the Reshape only puts axes of the map together."""
+        """Turn a map and reshape it then, where the Reshape only puts axes of the map together."""
         whole, parts = self._shape(transpose.inputs[0]), self._shape(reshape.inputs[0])
         groups = axis_groups(parts, whole) if len(parts) == 4 > len(whole) else None
         if groups is None:

@@ -27,7 +27,7 @@ SETTLED = 0.95
 
 
 def explored(task: TaskView) -> str:
-    """Return every trial in order of arrival: its time, or how it failed; the best so far as a line."""
+    """Draw every trial in order of arrival: its time, or how it failed; the best so far as a line."""
     if not task.attempts:
         return ""
     statuses = [failure.status for failure in task.failures]
@@ -58,7 +58,7 @@ def explored(task: TaskView) -> str:
 
 
 def best_so_far(task: TaskView) -> str:
-    """Return what share of the best found was reached after how many trials, and after which time."""
+    """Draw what share of the best found was reached after how many trials, and after which time."""
     costs = [attempt.cost_ns for attempt in task.attempts]
     steps = list(_best_so_far(costs))
     if not steps:
@@ -151,7 +151,7 @@ def anchor_of(task: TaskView, place: Place) -> str:
 
 
 def _tame(timed: Timed) -> list[float]:
-    """Sample that the axis makes room for: an outlier must not squash the rest, and stands at the end."""
+    """Return the samples that the axis makes room for: an outlier must not squash the rest, and stands at the end."""
     return [sample for sample in timed.samples_ns if sample <= 1.5 * timed.median_ns]
 
 

@@ -67,7 +67,7 @@ def _reach(context: WholeContext) -> float:
 
 
 def _context_row(context: WholeContext, widest: float) -> str:
-    """Return a whole context: what it is, and how many times as fast as untuned, as a bar from 0 and in words."""
+    """Return a whole context's row: what it is, and how many times as fast as untuned, as a bar from 0 and in words."""
     name, facts = _name(context), ""
     if context.operations is not None:
         form = "persistent kernels" if context.persistent else "launches one by one"

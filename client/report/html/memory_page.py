@@ -30,7 +30,7 @@ _EXPLAINED = (
 
 
 def _section(number: int, graph: GraphMemory) -> str:
-    """Return a graph."""
+    """Return the section of a graph."""
     head = f'<section class="memory"><h2>{text(graph.name)}</h2>'
     if not graph.tensors:
         return f"{head}<p>This graph has no tensors between operations.</p></section>"
@@ -62,7 +62,7 @@ def _tiles(graph: GraphMemory) -> str:
 
 
 def _map(number: int, graph: GraphMemory, arena: int) -> str:
-    """Return where each tensor of an arena lies, and when."""
+    """Draw where each tensor of an arena lies, and when."""
     total, count = graph.arena_bytes[arena], len(graph.operations)
     parts = []
     for place, tensor in enumerate(graph.tensors):
@@ -111,6 +111,6 @@ def _anchor(number: int, place: int) -> str:
 
 
 def _said(graph: GraphMemory, tensor: ArenaTensor) -> str:
-    """Return a tensor in a line."""
+    """Describe a tensor in a line."""
     uses = f"from operation {tensor.first_use} to {tensor.last_use} ({graph.operations[tensor.last_use]})"
     return f"{tensor.name}: {bytes_text(tensor.nbytes)} at {tensor.offset:,}, {uses}"

@@ -91,7 +91,8 @@ def _queues(plan: Plan) -> int:
 
 
 def _source(context: ContextPlan) -> ContextSource:
-    """Return where it is. Raises ConfigError for an ONNX file that stands for several; ContextError, OSError."""
+    """Return the source of a context. Raises ConfigError for an ONNX file that stands for several; ContextError,
+    OSError."""
     sources = context_sources([context.path], [context.name])
     if len(sources) > 1:
         raise ConfigError(
@@ -159,7 +160,7 @@ class _Loading:
 
 
 def _instances(context: ContextPlan, executor: Executor, infers: list[Infer], turns: list[Turns]) -> list[Instance]:
-    """Raise ConfigError for its input list."""
+    """Return the instances of a context. Raises ConfigError for its input list."""
     graph = executor.graph
     if context.input_list is not None:
         lines = read_input_list(context.input_list, graph.inputs, constants_in(executor.header.configuration))

@@ -139,7 +139,8 @@ def _of_a_chip(chip: Path, file: Path) -> Meter:
 
 
 def _battery(supply: Path) -> Meter:
-    """Return its power, else current times voltage. Some drivers say a current that flows out as a negative number."""
+    """Return a meter of a battery's power, else of current times voltage. Some drivers say a current that flows out as
+    a negative number."""
     name, power = f"battery {supply.name}", supply / "power_now"
     if power.exists():
         watts = _number(power)
@@ -159,7 +160,7 @@ def _folders(root: Path, parent: str, pattern: str) -> list[Path]:
 
 
 def _number(file: Path) -> Callable[[], int]:
-    """Read a file's whole number anew each time. It raises OSError, ValueError."""
+    """Return what reads a file's whole number anew each time. It raises OSError, ValueError."""
 
     def read() -> int:
         return int(file.read_text(encoding="ascii"))

@@ -44,7 +44,7 @@ def _meter(nvml: Any, library: str, index: int) -> Meter:
 def _reader(
     function: Callable[..., int], handle: ctypes.c_void_p, kind: type[ctypes.c_uint | ctypes.c_ulonglong]
 ) -> Callable[[], float]:
-    """Read joules of millijoules, or watts of milliwatts. It raises OSError."""
+    """Return what reads millijoules as joules, or milliwatts as watts. It raises OSError."""
 
     def read() -> float:
         value = kind()

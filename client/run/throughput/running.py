@@ -51,7 +51,7 @@ class Counted:
         self.waited_ns = 0
 
     def count(self, over: Callable[[], bool]) -> None:
-        """Do the same for one that counts."""
+        """Run one that counts, in the same way."""
         if (ran := self._infer(len(self.times.elapsed_ns), "inference", over)) is not None:
             self.times.add(*ran)
 
@@ -156,7 +156,7 @@ class Throughput:
         return self._stop.is_set() or time.perf_counter_ns() >= self._end_ns
 
     def _begin(self) -> None:
-        """Hear, once, when all are warm."""
+        """Begin to count when all are warm; this is called once."""
         self.energy.begin()
         self.begin_ns = time.perf_counter_ns()
         self._end_ns = self.begin_ns + round(self.seconds * _NS)

@@ -40,7 +40,7 @@ class Agent:
 
     @classmethod
     def read(cls, path: Path) -> Agent:
-        """Raise TargetError (adb_failed)."""
+        """Read an agent from a file. Raises TargetError (adb_failed)."""
         try:
             return cls(path, path.read_bytes())
         except OSError as error:

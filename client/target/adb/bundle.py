@@ -73,8 +73,8 @@ def bundle_bytes() -> bytes:
 
 
 def _sources(package: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name in the bundle and content of each Python file of a package, found without importing it. Of `gputune`
-    itself only its own files: its parts lie beside it in a checkout and below it where it is installed."""
+    """Yield the name in the bundle and the content of each Python file of a package, found without importing it. Of
+    `gputune` itself only its own files: its parts lie beside it in a checkout and below it where it is installed."""
     folder, itself = _folder(package), _folder("gputune")
     root = PurePosixPath(*package.split("."))
     for file in folder.glob("*.py") if folder == itself else folder.rglob("*.py"):

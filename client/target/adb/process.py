@@ -69,7 +69,7 @@ class HeldServer:
     def stop(self) -> bool:
         """Stop the server and wait for its end, if the device is still there. May be called twice.
 
-        False when the server is still running although it was told to stop.
+        Returns False when the server is still running although it was told to stop.
         """
         if self._reader.is_alive():
             self._stream.send_line()

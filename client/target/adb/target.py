@@ -172,7 +172,7 @@ class AdbTarget:
         self.explanation = (where, self._way.why, *lines)
 
     def _serve_by_agent(self, agent: Agent) -> tuple[str, ...]:
-        """Start the agent there and its target server here; what that says."""
+        """Start the agent there and its target server here, and return what that says."""
         path = self._files.install(agent.content, "agent", "agent-{}", 0o755)
         held = self._server = self._hold([path, "--listen", "0"], AGENT)
         self._forward(held.port)
@@ -192,7 +192,7 @@ class AdbTarget:
         return (f"embedded target server {self.host}:{self.port}", *server.explanation)
 
     def _serve_by_python(self, python: str) -> tuple[str, ...]:
-        """Start the target server there, and greets it; what it says."""
+        """Start the target server there, greet it, and return what it says."""
         self._server = self._hold([python, self._install_bundle(), "--port", "0", *self._options], "target server")
         self._forward(self._server.port)
         self._greet()
@@ -202,7 +202,7 @@ class AdbTarget:
         self.port = self._forwarded = self._device.forward(port)
 
     def _take_back(self, port: int) -> None:
-        """Make a forwarded port; once more after the next connection when the device does not answer now."""
+        """Take a forwarded port back; try once more after the next connection when the device does not answer now."""
         with suppress(TargetError):
             self._device.unforward(port)
             self._left_over.discard(port)

@@ -250,7 +250,7 @@ class TargetConnection:
             raise failure
 
     def _send(self, request: Any) -> int:
-        """Return the number under which a request was sent."""
+        """Send a request, and return the number under which it was sent."""
         self._last_id = request_id = self._last_id + 1
         self._transmit(*self._begin(request, request_id))
         self._liveness.heard = self._sent
@@ -426,7 +426,7 @@ class TargetConnection:
         self._transmit(*self._begin(_PING, self._last_id))
 
     def _receive_last_words(self) -> None:
-        """Note that a server that cuts us off says why before it does; raises that, if it came through."""
+        """Raise what a server that cuts us off has said before, if that came through."""
         try:
             while True:
                 self._next()

@@ -82,8 +82,8 @@ class Stream:
             self._socket.settimeout(None)
 
     def send(self, buffers: Sequence[memoryview], descriptor: int | None = None) -> int:
-        """Send the first bytes of some buffers, over a local socket with a descriptor where one is given; returns how
-        many."""
+        """Send the first bytes of some buffers, over a local socket with a descriptor where one is given, and return
+        how many."""
         if descriptor is not None:
             return send_with(self._socket, buffers, descriptor)
         if self._tls is not None:  # has no sendmsg
@@ -107,7 +107,7 @@ class Stream:
         return None
 
     def receive(self, space: memoryview) -> int:
-        """Fill the first bytes of `space`; returns how many, 0 when the other side has closed."""
+        """Fill the first bytes of `space`, and return how many, 0 when the other side has closed."""
         return self._socket.recv_into(space)
 
     def hang_up(self) -> None:

@@ -51,8 +51,8 @@ class Drift:
         self.furthest = max(self.furthest, self.level, key=_distance)
 
     def ratio(self, samples: Sequence[float], baseline: Sequence[float]) -> float | None:
-        """Return the device's, while these samples of a variant were taken beside those of the baseline, of a batch
-        that was heard of. Where there are none beside them the batch's; None where nothing is known of that.
+        """Return the device's ratio while these samples of a variant were taken beside those of the baseline, of a
+        batch that was heard of. Where there are none beside them the batch's; None where nothing is known of that.
 
         Of FEW samples a single hiccup of the baseline would make a variant seem fast that is not: they have at most the
         ratio of the batch.

@@ -85,9 +85,8 @@ class TaskRunner:
         harvest: bool = False,
         level: float = 1.0,
     ) -> Harvest | None:
-        """Measure a batch; returns, if that is to be harvested, the variant that the target has found to be the
-        fastest (None when the batch had to be split). level: by how much slower the device is now than when the task
-        was begun.
+        """Measure a batch; return, if that is to be harvested, the variant that the target has found to be the fastest
+        (None when the batch had to be split). level: by how much slower the device is now than when the task was begun.
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
         measured. When a batch ends the target's server again and again, it is measured one by one, so that only the

@@ -83,7 +83,7 @@ def gain_of(ratios: Sequence[float], sure: float = SURE) -> Gain:
 
 
 def least_rounds(sure: float = SURE) -> int:
-    """Round from which on there is an interval."""
+    """Return the number of rounds from which on there is an interval."""
     count = 1
     while _rejected(count, sure) < 0:
         count += 1

@@ -437,7 +437,7 @@ class TaskSearch:
         return len(batches) == 1 and None not in batches
 
     def statuses(self) -> dict[str, int]:
-        """Return number of configurations by the status of their last trial."""
+        """Return the number of configurations by the status of their last trial."""
         return dict(sorted(Counter(record.status for record in self.known.values()).items()))
 
     def failures(self) -> str:

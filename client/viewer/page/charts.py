@@ -19,7 +19,7 @@ LONGEST = 6
 
 
 def roofline(shown: Shown, insights: Insights) -> str:
-    """Return each operation's place under the roof, with a link to its row; empty without peaks."""
+    """Draw each operation's place under the roof, with a link to its row; empty without peaks."""
     points = _points(shown, insights)
     if insights.roofline is None or not points:
         return ""
@@ -40,7 +40,7 @@ def roofline_note(shown: Shown, insights: Insights) -> str:
 
 
 def critical_path(shown: Shown, insights: Insights) -> str:
-    """Return the longest chain of operations that read each other, as a bar whose pieces lead to their rows."""
+    """Draw the longest chain of operations that read each other, as a bar whose pieces lead to their rows."""
     path, plan = insights.path, shown.graph.plan
     if path is None or plan is None or path.length_ns <= 0:
         return ""

@@ -100,7 +100,7 @@ def finding_list(findings: Sequence[Finding]) -> str:
 
 
 def every_inference(graph: GraphProfile) -> str:
-    """Return what each inference took, in order, and the median as a line; empty for a single one."""
+    """Draw what each inference took, in order, and the median as a line; empty for a single one."""
     elapsed_ns = [one.elapsed_ns for one in graph.inferences]
     if len(elapsed_ns) < 2 or max(elapsed_ns) == 0:
         return ""

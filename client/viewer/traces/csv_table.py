@@ -85,7 +85,7 @@ def _span(span: Span) -> str:
 
 
 def _inference(shown: Shown, ends: Sequence[str]) -> Iterator[str]:
-    """Take ends, which is what stands behind the time of each launch."""
+    """Yield the lines of an inference. ends: what stands behind the time of each launch."""
     one = shown.inference
     name = shown.graph.graph.name
     yield _row(one.begun_ns, MESSAGES[EXECUTE], one.elapsed_ns, "HOST", "ROOT", f"{name} {one.number} ({one.form})")

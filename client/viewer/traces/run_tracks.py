@@ -54,7 +54,7 @@ class RunTracks:
 
 
 def _executing(track: Track, begun_ns: Times, ended_ns: Times) -> Slices:
-    """Launch that follow each other without a gap as one slice, gaps as others, in turns."""
+    """Return launches that follow each other without a gap as one slice, gaps as others, in turns."""
     order = np.argsort(begun_ns, kind="stable")
     begun_ns, ended_ns = begun_ns[order], np.maximum.accumulate(ended_ns[order])
     (gaps,) = np.nonzero(begun_ns[1:] > ended_ns[:-1])

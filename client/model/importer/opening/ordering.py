@@ -124,7 +124,7 @@ def taken_by(graph: GraphProto) -> set[str]:
 
 
 def _cycle(nodes: Sequence[NodeProto], makers: dict[str, int], waiting: Sequence[int]) -> str:
-    """Return name the nodes of a cycle among those that wait."""
+    """Name the nodes of a cycle among those that wait."""
     left = set(waiting)
     path: list[int] = []
     place, names = waiting[0], list[str]()
