@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; ends the process with its exit code, 1 where there is no command line."""
+    """Run the command line, and end the process with its exit code, 1 where there is no command line."""
     try:
         from gputune.client.cli.main import main as command_line
     except ModuleNotFoundError as error:
