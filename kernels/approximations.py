@@ -87,13 +87,13 @@ def _circular(name: str, turns: str, turn: Fraction, coefficients: tuple[float, 
 
 
 def _any(condition: str) -> str:
-    """Return whether a condition holds in any lane. True is -1 in a vector and 1 in a scalar, and `any` looks at the
-    sign."""
+    """Return an expression that says whether a condition holds in any lane. True is -1 in a vector and 1 in a scalar,
+    and `any` looks at the sign."""
     return f"any(({condition}) | -({condition}))"
 
 
 def _even(whole: str) -> str:
-    """Return whether a number without a fraction is even, lane by lane."""
+    """Return an expression that says whether a number without a fraction is even, lane by lane."""
     half = whole + " * " + _number(0.5)
     return f"rint({half}) == {half}"
 

@@ -148,7 +148,7 @@ class Instance:
     scratch: Mapping[str, int] = field(default_factory=dict)
 
     def variant(self, configuration: Configuration, number: int = 0) -> Variant:
-        """Return it, as the one that the configuration was rendered to; number: in a request for several."""
+        """Return it as the variant that the configuration was rendered to; number: in a request for several."""
         return Variant(configuration, **vars(self), number=number)
 
 

@@ -117,7 +117,7 @@ def _power(base: Array, exponent: Array) -> Array:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Return it rounded toward zero; 0 where b is 0."""
+    """Return a divided by b, rounded toward zero; 0 where b is 0."""
     floored = a // np.where(b == 0, 1, b)
     return np.where(b == 0, 0, floored + ((a - floored * b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
 

@@ -79,7 +79,7 @@ class Loops:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """Return a vector of the device's width per work-item."""
+        """Choose a vector of the device's width per work-item."""
         width = default_width(limits, self.inner)
         across, down = default_group(limits, ceil_div(self.inner, width), self.rows)
         return {"VW": width, "WPTX": 1, "WPTY": 1, "DIMX": across, "DIMY": down}

@@ -27,7 +27,7 @@ class PixelStrips:
     channels: int
 
     def strips(self, pixels: int) -> int:
-        """Strip of so many pixels, or fewer at the end of a row, that the output consists of."""
+        """Return how many strips of so many pixels, or fewer at the end of a row, the output consists of."""
         return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:

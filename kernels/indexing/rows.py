@@ -74,8 +74,8 @@ class Rows:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """Return a work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere as many as
-        fill the device."""
+        """Give each row a work-item on CPU devices, where a barrier costs more than it gives; elsewhere as many as fill
+        the device."""
         width = default_width(limits, self.loops.extent)
         steps, rows = self.loops.steps(width), self.loops.rows(width)
         if limits.device_type == "cpu":

@@ -259,7 +259,7 @@ class _RegisterTiles:
         )
 
     def _in_place(self, tile: dict[str, int]) -> dict[str, int]:
-        """Return a tile with b read in place if it can be."""
+        """Return the tile, with b read in place if it can be."""
         return tile | {"PACK": int(not _reads_in_place(self.problem, tile["VW"]))}
 
 
@@ -315,7 +315,7 @@ def _along(sizes: Sequence[int], steps: Steps, axis: int, other: int) -> bool:
 
 
 def _vector(sizes: Sequence[int], steps: Steps, start: int, along: int) -> int:
-    """Return the elements of an aligned vector along an axis: 1 if neighbours do not lie side by side."""
+    """Return how many elements an aligned vector along an axis has: 1 if neighbours do not lie side by side."""
     if steps[along] != 1:
         return 1
     axes = range(-len(sizes), 0)

@@ -214,7 +214,7 @@ class ConvFamily(ProductFamily):
         return Instance(main, (prepare,), packed)
 
     def reference(self, problem: ConvProblem, inputs: Mapping[str, Array]) -> Array:
-        """Return a matrix product per tap over the whole padded map, in float64."""
+        """Add up a matrix product per tap over the whole padded map, in float64."""
         groups, outputs = problem.groups, problem.group_outputs
         weight = inputs["weight"].astype(np.float64).reshape(groups, outputs, -1, *problem.kernel)
         total = np.zeros((groups, problem.pixels, outputs))

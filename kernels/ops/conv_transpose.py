@@ -159,8 +159,8 @@ class ConvTransposeFamily(TiledFamily):
         )
 
     def default(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> dict[str, int]:
-        """Return that of the tiling. With 16 registers two vectors are one of twice the width: beside where the
-        positions lie, LLVM spills accumulators of two, so that it takes 1.1 to 1.7 times as long."""
+        """Return the default of the tiling. With 16 registers two vectors become one of twice the width. Beside where
+        the positions lie, LLVM spills accumulators of two, so that it takes 1.1 to 1.7 times as long."""
         usual = super().default(problem, limits)
         if few_registers(limits) and usual["NV"] == 2:
             return usual | {"NV": 1, "VW": 2 * usual["VW"]}
@@ -210,8 +210,7 @@ class ConvTransposeFamily(TiledFamily):
         return inputs
 
     def reference(self, problem: ConvTransposeProblem, inputs: Mapping[str, Array]) -> Array:
-        """Return each tap scatters its products in float64 into an output without borders; the padding is cut from
-        it."""
+        """Scatter the products of each tap in float64 into an output without borders, and cut the padding from it."""
         (sh, sw), (dh, dw), (top, left) = problem.strides, problem.dilations, problem.pads
         rows, columns = problem.output
         full = [

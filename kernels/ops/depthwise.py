@@ -246,8 +246,8 @@ class DepthwiseFamily(KernelFamily):
 
 
 def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
-    """Return the bytes of the packed filters, and what fills them; with pack_filter.cl where it can, so that one build
-    of it serves depthwise filters as it does all others."""
+    """Return how many bytes the packed filters take, and what fills them. That is pack_filter.cl where it can, so that
+    one build of it serves depthwise filters as it does all others."""
     taps, channels, group = math.prod(problem.kernel), problem.channels, problem.group
     if group == 1:
         packing = Packing(channels, 1, channels, output_stride=taps, input_stride=taps, taps=taps, dtype=problem.dtype)
@@ -287,7 +287,7 @@ def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, i
 
 
 def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:
-    """Strip down all rows of the batch, and vectors across the channels."""
+    """Return the grid: strips down all rows of the batch, and vectors across the channels."""
     rows, columns = problem.output_size
     return problem.batch * rows * ceil_div(columns, strip), ceil_div(problem.channels, width)
 

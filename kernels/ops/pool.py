@@ -205,7 +205,7 @@ class PoolFamily(KernelFamily):
         return Instance(main)
 
     def reference(self, problem: PoolProblem, inputs: Mapping[str, Array]) -> Array:
-        """Pad the map by what counts for nothing, and reduces the shifted copies of it one tap at a time."""
+        """Pad the map by what counts for nothing, and reduce the shifted copies of it one tap at a time."""
         top, left, bottom, right = problem.pads
         height, width = problem.height, problem.width
         (rows, columns), (step_y, step_x), (apart_y, apart_x) = problem.output, problem.strides, problem.dilations
@@ -247,9 +247,9 @@ class PoolFamily(KernelFamily):
 
 
 def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
-    """Return a vector of one pixel for each work-item, in a work-group that is wide first. With 16 registers it is a
-    line of the cache where none would reach beyond the channels: on eight maps 1.0 to 1.5 times as fast as half a
-    line."""
+    """Give each work-item a vector of one pixel, in a work-group that is wide first. With 16 registers the vector is a
+    line of the cache where none would reach beyond the channels. On eight maps that was 1.0 to 1.5 times as fast as
+    half a line."""
     lines = few_registers(limits) and problem.channels % LINE_FLOATS == 0
     width = LINE_FLOATS if lines else default_width(limits, problem.channels)
     pixels = problem.batch * math.prod(problem.output)

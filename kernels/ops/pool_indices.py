@@ -119,8 +119,8 @@ class PoolIndicesFamily(KernelFamily):
         return Instance(main)
 
     def reference(self, problem: PoolIndicesProblem, inputs: Mapping[str, Array]) -> Array:
-        """Return all that a window sees side by side, with the places of it; what is outside of the map is never
-        largest."""
+        """Find the largest of all that a window sees side by side, and return its place; what is outside of the map is
+        never largest."""
         maps = inputs["input"].astype(np.float64).transpose(0, 3, 1, 2)
         seen_rows, seen_columns = (_seen(problem, axis) for axis in (0, 1))
         rows, columns = seen_rows[:, None, :, None], seen_columns[None, :, None, :]

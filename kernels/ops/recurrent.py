@@ -124,7 +124,7 @@ class RecurrentFamily(KernelFamily):
         return space.first()
 
     def _cpu_guess(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
-        """Return one work-item a group, a tile of the batch that leaves work for every core, and enough
+        """Choose one work-item a group, a tile of the batch that leaves work for every core, and enough
         accumulators."""
         width = default_width(limits, power_at_least(problem.hidden))
         share = problem.batch * problem.directions // limits.compute_units
@@ -135,7 +135,7 @@ class RecurrentFamily(KernelFamily):
         return {"MB": rows, "NV": vectors, "VW": width, "LANES": 1}
 
     def _gpu_guess(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
-        """Return a work-item for each element of the state."""
+        """Choose a work-item for each element of the state."""
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0], GPU_LANES)
         return {"MB": 1, "NV": 1, "VW": 1, "LANES": min(power_at_most(most), power_at_least(problem.hidden))}
 

@@ -134,7 +134,8 @@ class ScatterProblem:
 
 
 def along(shape: tuple[int, ...], updates: tuple[int, ...], axis: int, **kind: Any) -> ScatterProblem:
-    """Update of a shape, each with an index of its own, put along an axis of data; as few loops as it takes."""
+    """Return the problem of updates of a shape, each with an index of its own, put along an axis of data. It has as few
+    loops as it takes."""
     strides, looks = strides_of(shape), strides_of(updates)
     loops: list[tuple[int, int, int, int]] = []  # size, step, steps in indices and updates, bound
     for other, (size, step, look, bound) in enumerate(zip(shape, strides, looks, updates, strict=True)):
@@ -167,7 +168,8 @@ def along(shape: tuple[int, ...], updates: tuple[int, ...], axis: int, **kind: A
 
 
 def at_points(shape: tuple[int, ...], indices: tuple[int, ...], **kind: Any) -> ScatterProblem:
-    """Update put at points of data, each of which as many indices give as the last axis of their shape has."""
+    """Return the problem of updates put at points of data, each of which as many indices give as the last axis of their
+    shape has."""
     depth, count = indices[-1], math.prod(indices[:-1])
     inner = math.prod(shape[depth:])
     return ScatterProblem(

@@ -211,8 +211,8 @@ class BlockStrips:
         return max(each.size for each in packings)
 
     def _steps(self, pixels: int, columns: int) -> int:
-        """Step of both reductions for a map, with tiles of so many pixels, which run on from row to row, and
-        columns."""
+        """Return how many steps both reductions take for a map. Its tiles have so many columns and so many pixels,
+        which run on from row to row."""
         expanded = ceil_div(math.prod(self.window.size), pixels) * self.inputs * ceil_div(self.channels, columns)
         projected = ceil_div(math.prod(self.window.output), pixels) * self.channels * ceil_div(self.outputs, columns)
         return expanded + projected

@@ -29,7 +29,7 @@ def steps_ahead(weight_bytes: int, limits: DeviceLimits) -> int:
 
 
 def prefetch_constraint(weight_bytes: int, limits: DeviceLimits) -> Constraint:
-    """Return that PF is what `steps_ahead` says."""
+    """Return the constraint that PF is what `steps_ahead` says."""
     ahead = steps_ahead(weight_bytes, limits)
     reason = f"PF must be {ahead} for {weight_bytes} bytes of weights on a device of type {limits.device_type}"
     return Constraint(("PF",), lambda steps: steps == ahead, reason)

@@ -117,12 +117,12 @@ class Declared:
 
 
 def fits(extent: int, axis: str, name: str = "VW") -> Constraint:
-    """Note that a vector is read whole, so it must not be longer than the axis it lies on."""
+    """Return the constraint that a vector, which is read whole, must not be longer than the axis it lies on."""
     return Constraint((name,), lambda width: width <= extent, f"{name} must not exceed the {extent} elements of {axis}")
 
 
 def busy(names: tuple[str, ...], extent: int, axis: str) -> Constraint:
-    """Return what parameters cover together along an axis; the last one may always be 1."""
+    """Return the constraint on what parameters cover together along an axis; the last one may always be 1."""
     return Constraint(
         names,
         lambda *values: values[-1] == 1 or math.prod(values) < 2 * extent,

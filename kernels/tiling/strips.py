@@ -68,7 +68,7 @@ def cut_unrolling(cut: dict[str, int], reduction: int) -> None:
 
 
 def unrolling_constraint() -> Constraint:
-    """Return what compilers can take."""
+    """Return the constraint that says what compilers can take."""
     return Constraint(
         ("KU", "MR", "NV"),
         lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
@@ -264,7 +264,7 @@ class Strips:
         return self.packing(1, 1, 1).nbytes
 
     def _steps(self, pixels: int, columns: int) -> int:
-        """Step of the reduction for a map, with tiles of so many pixels and columns."""
+        """Return how many steps the reduction takes for a map, with tiles of so many pixels and columns."""
         return self.tiles(pixels) // self.batch * self.channels * ceil_div(self.outputs, columns)
 
     def _fitting(self, most: int, limits: DeviceLimits) -> list[int]:

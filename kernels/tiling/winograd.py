@@ -286,7 +286,7 @@ class Winograd:
         )
 
     def _gpu_sums(self, rows: int, vectors: int, width: int) -> int:
-        """Sum of a block that keeps no products."""
+        """Return how many sums a block has that keeps no products."""
         return (self.outputs**2 + 1) * rows * vectors * width
 
     @property
