@@ -130,7 +130,7 @@ class Database(Closing):
 
     @contextlib.contextmanager
     def _keeping(self, doing: str) -> Iterator[None]:
-        """Yield a transaction that is given up, with one warning for all of them, where the disk is full: what was
+        """Hold a transaction, and give it up where the disk is full, with one warning for all of them. What was
         measured is still good for the program that has measured it, and must not be lost with what comes after it."""
         try:
             with self._transaction(doing):

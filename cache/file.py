@@ -276,7 +276,7 @@ def connect_copy(path: Path) -> sqlite3.Connection:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    """Make a file of an older version, or a new one, one of today's."""
+    """Turn a file of an older version, or a new one, into one of today's."""
     if version != SCHEMA_VERSION:
         connection.executescript(
             f"BEGIN IMMEDIATE; {upgrade(version)} PRAGMA application_id = {APPLICATION_ID};"

@@ -10,12 +10,12 @@ from gputune.cache.record import WinnerRecord
 
 
 def not_changed_for(summaries: Iterable[TaskSummary], days: float, now: datetime) -> list[TaskSummary]:
-    """Return those to which nothing was added for so many days."""
+    """Return the tasks to which nothing was added for so many days."""
     return [summary for summary in summaries if summary.last_change < now - timedelta(days=days)]
 
 
 def of_drivers(summaries: Iterable[TaskSummary], drivers: Iterable[str]) -> list[TaskSummary]:
-    """Return those that were measured with one of some drivers, by version."""
+    """Return the tasks that were measured with one of some drivers, by version."""
     wanted = set(drivers)
     return [summary for summary in summaries if summary.validity.driver_version in wanted]
 
