@@ -239,7 +239,7 @@ def _load_in_parts(
     mode: Compatibility,
     perf_profile: PerfProfile | str | None,
 ) -> Context:
-    """Return a model that onnxruntime runs."""
+    """Return the context of a model that onnxruntime runs."""
     if graph is not None:
         raise UnknownGraph(f"{path}: a model in parts runs as a whole, so there is no graph {graph!r} to choose")
     model = open_in_parts(path, device, mode, perf_profile)

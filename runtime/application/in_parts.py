@@ -213,7 +213,7 @@ class _Found:
 
 
 def _headers(model: EpModel) -> dict[Path | Extent, ContextHeader]:
-    """Return those of its contexts, whose files must be trusted. Raises ContextError, OSError."""
+    """Return the headers of its contexts, whose files must be trusted. Raises ContextError, OSError."""
     headers = {}
     for node in model.contexts:
         if isinstance(node.content, Path):

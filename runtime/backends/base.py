@@ -227,7 +227,7 @@ class Backend(ABC):
 
     def import_memory(self, handle: MemHandle) -> Imported:
         """Return the handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport, which says
-        why no importer takes it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
+        why each importer refuses it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
         self._check_size(handle.nbytes)
         lease = handle.hold("imported by a device")
         return self._import(handle, lease)
@@ -247,7 +247,7 @@ class Backend(ABC):
         UnusableMemory."""
 
     def acquire(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
-        """Take external memory from other programs, before launches use it; does nothing for other memory. Raises
+        """Take external memory from other programs, before launches use it; do nothing for other memory. Raises
         LaunchFailed."""
 
     def release(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
@@ -283,7 +283,7 @@ class Backend(ABC):
 
     @abstractmethod
     def write(self, buffer: Buffer, data: Any) -> None:
-        """Copy data (at most as long as the buffer) to the start of the buffer; returns when it is copied."""
+        """Copy data (at most as long as the buffer) to the start of the buffer; return when it is copied."""
 
     def begin_write(self, buffer: Buffer, data: Any) -> object:
         """Like write, but the copy may be made any time before what is enqueued next runs. Until that is finished, data
@@ -428,8 +428,8 @@ class Backend(ABC):
 
     @abstractmethod
     def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
-        """Launch once and wait; calls `started` when the device begins to run it, which is after the driver
-        has generated what code it generates at a first launch."""
+        """Launch once and wait. Call `started` when the device begins to run it, which is after the driver has
+        generated what code it generates at a first launch."""
 
     @abstractmethod
     def time(self, bound: Bound, launches: int) -> Timing:

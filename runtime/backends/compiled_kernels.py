@@ -54,7 +54,8 @@ def digest_of(library: Path, kernel: str) -> str | None:
 
 
 def _digest(content: bytes, kernel: bytes) -> str:
-    """Raise ValueError, OverflowError or struct.error for what is no library."""
+    """Return the digest of what a library loads. Raises ValueError, OverflowError or struct.error for what is no
+    library."""
     header = _HEADER.unpack_from(content)
     start, size, count = header[6], header[11], header[12]
     digest = hashlib.sha256()

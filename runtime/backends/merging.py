@@ -91,7 +91,7 @@ class Merged:
 
 
 def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
-    """Return those that may share a program, about as many in each; who would be alone is not in there."""
+    """Return groups of those that may share a program, about as many in each; who would be alone is not in there."""
     alike: dict[tuple[str, str], dict[Launch, None]] = {}
     for launch in launches:
         alike.setdefault((launch.source, launch.entry), {})[launch] = None

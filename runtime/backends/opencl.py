@@ -453,7 +453,7 @@ class OpenCLBackend(Backend):
 
 
 def _wait_until_it_runs(event: cl.Event) -> None:
-    """Return when a launch runs or has run, and no driver generates code for it any more."""
+    """Wait until a launch runs or has run, and no driver generates code for it any more."""
     pause = 20e-6
     while (status := event.command_execution_status) not in (_RUNNING, _COMPLETE):
         if status < 0:

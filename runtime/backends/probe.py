@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def smoke_test(backend: Backend) -> str:
-    """Build and run a small kernel with a barrier and profiling; why the result is no good, or nothing."""
+    """Build and run a small kernel with a barrier and profiling; return why the result is no good, or nothing."""
     program = backend.build(SMOKE_SOURCE, "")
     values = np.arange(SIZE, dtype=np.float32)
     value, result = backend.upload(values), backend.allocate(values.nbytes)

@@ -79,7 +79,7 @@ class Playback:
         self._lasted_ns = 0.0
 
     def launch(self, launches: int) -> Timing:
-        """Return the next launches, all of one recorded sample."""
+        """Return the timing of the next launches, all of one recorded sample."""
         passed_ns = launches * self._samples_ns[self._place]
         self._lasted_ns += passed_ns
         if self._lasted_ns >= self._sample_ns:
@@ -87,7 +87,7 @@ class Playback:
         return self._timing(launches, passed_ns, passed_ns)
 
     def first_launch(self) -> Timing:
-        """Return the first launch of all, which is no part of a sample."""
+        """Return the timing of the first launch of all, which is no part of a sample."""
         return self._timing(1, self._samples_ns[0], self._first_launch_ns)
 
     def _timing(self, launches: int, event_ns: float, wall_ns: float) -> Timing:

@@ -97,8 +97,8 @@ class WaitingNullBackend(NullBackend):
         return Timing(launches, launches * time_ns(bound), time.perf_counter_ns() - begun_ns, time_ns(bound), clock())
 
     def _pass(self, duration_ns: float) -> tuple[int, int, int]:
-        """Put something of that duration behind all else in the queue: when it is submitted, starts and ends, by the
-        host's clock."""
+        """Put something of that duration behind all else in the queue. Return when it is submitted, starts and ends, by
+        the host's clock."""
         submitted_ns = time.perf_counter_ns()
         started_ns = max(submitted_ns, self._free_ns)
         self._free_ns = started_ns + round(duration_ns)

@@ -197,7 +197,7 @@ class _Node:
         return value
 
     def flag(self, name: str) -> bool:
-        """Return both flags of the operator are 1 where they are missing."""
+        """Return a flag; both flags of the operator are 1 where they are missing."""
         value = self.number(name, 1)
         if value not in (0, 1):
             raise self.wrong(f"{name} is {value}, expected 0 or 1")

@@ -142,8 +142,8 @@ def laid_out(
 
 
 def write_file(path: Path | str, pieces: Iterable[bytes | memoryview]) -> int:
-    """Write a file that appears complete or not at all, with the permissions that the umask leaves; its bytes. Raises
-    OSError."""
+    """Write a file that appears complete or not at all, with the permissions that the umask leaves; return its size in
+    bytes. Raises OSError."""
     with whole_file(Path(path)) as unfinished, unfinished.open("wb") as file:
         size = sum(map(file.write, pieces))
         file.flush()

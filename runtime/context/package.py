@@ -144,8 +144,8 @@ class Package(Closing):
     path: how errors call it; contexts: what it holds, in its order; nbytes: of the package."""
 
     def __init__(self, data: Extent, name: str) -> None:
-        """Raise MalformedPackage and other ContextError subclasses for bytes that are no package or a damaged one;
-        OSError."""
+        """Read the index. Raises MalformedPackage and other ContextError subclasses for bytes that are no package or a
+        damaged one; OSError."""
         self.path = name
         self.index, self._start = _read_index(data, name)
         self.nbytes = data.nbytes

@@ -22,7 +22,7 @@ class OpenFile:
     """A regular file as it was when it was opened. It is closed when nothing refers to it any more."""
 
     def __init__(self, path: Path | str) -> None:
-        """Raise OSError."""
+        """Open the file. Raises OSError."""
         self.path = str(path)
         self._descriptor = open_descriptor(path)
         self._state = self._now()

@@ -67,7 +67,8 @@ def _idle_seconds(root: Path) -> float | None:
 
 
 def _involuntary_switches() -> float | None:
-    """Return those of all threads of this process, ended ones, too; None where the system counts no switches at all."""
+    """Return the involuntary switches of all threads of this process, ended ones, too; None where the system counts no
+    switches at all."""
     try:
         import resource
     except ImportError:  # Windows

@@ -68,7 +68,7 @@ class Binder:
         del before, parts  # not before: drivers abort when memory is freed that is still an argument
 
     def use_all(self, kind: BufferKind, buffers: Sequence[Buffer]) -> None:
-        """Use the memory of a kind, by its index."""
+        """Use these buffers as the memory of a kind, each by its index."""
         for index, buffer in enumerate(buffers):
             self.use(kind, index, buffer)
 

@@ -240,7 +240,7 @@ class Executor(Closing):
 
     @contextmanager
     def _awake(self) -> Iterator[None]:
-        """Yield an inference, with the votes for it, and without what keeps the device warm between inferences."""
+        """Hold the votes for an inference, and pause what keeps the device warm between inferences."""
         if self._warm is not None:
             self._warm.pause()
         try:
@@ -396,7 +396,7 @@ class Executor(Closing):
             raise ContextClosed(f"graph {self.graph.name!r} on {self.device.name} was closed")
 
     def _start(self) -> bool:
-        """Enqueue an inference; says whether it is over, as that of persistent kernels is."""
+        """Enqueue an inference, and say whether it is over, as that of persistent kernels is."""
         if self._persistent is None or not self.persistent_kernels:
             return bool(self._one_by_one()())
         self._persistent.run(self._one_by_one, self._launched_form)

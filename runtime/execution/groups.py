@@ -244,7 +244,7 @@ class ContextSource:
             return open_timed(file, device)
 
     def on(self, backend: Backend) -> ContextSource:
-        """Return the same; of a package the context that fits a device best, all its graphs considered. Raises
+        """Return the same source; of a package the context that fits a device best, all its graphs considered. Raises
         ContextError, OSError."""
         if isinstance(self.content, Extent) or not is_package(self.content):
             return self

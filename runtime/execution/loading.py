@@ -167,9 +167,9 @@ def open_timed(file: ContextFile | Package, device: str | None) -> tuple[Backend
 def open_graph(
     path: Path | str, graph: str | None, device: DeviceIdentity | None = None
 ) -> tuple[ContextFile, GraphRecord]:
-    """Open a context binary that is going to run, or the one for which an EPContext node of an ONNX file stands, and
-    finds a graph in it; None is the first, of an ONNX file that of its first main node. device: on which it is going to
-    run; only with one a package may stand for the context of it that fits best. The caller closes the file.
+    """Open a context binary that is going to run, or the one for which an EPContext node of an ONNX file stands. Find a
+    graph in it; None is the first, of an ONNX file that of its first main node. device: on which it is going to run;
+    only with one a package may stand for the context of it that fits best. The caller closes the file.
 
     Raises as open_context and ep_contexts do; UntrustedFile; ValueError for an unknown graph.
     """
@@ -206,9 +206,9 @@ def executor_on(
     device_open_ns: int = 0,
     shared: SharedParts | None = None,
 ) -> Executor:
-    """Return a graph of a context (None: the first) on an open device. On another device or driver version than the
-    context was made for, programs are built from source, which the executor's warnings say, unless `strict`. shared:
-    what it has in common with other executors on the device.
+    """Return an executor of a graph of a context (None: the first) on an open device. On another device or driver
+    version than the context was made for, programs are built from source, which the executor's warnings say, unless
+    `strict`. shared: what it has in common with other executors on the device.
 
     Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
     unknown graph.
@@ -270,6 +270,7 @@ def recorded_report(made_for: DeviceIdentity) -> DeviceReport | None:
 
 
 def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
-    """Note that the recorded driver is open in this process, but has no such device: the best of its other devices."""
+    """Open the best of the other devices of the recorded driver, which is open in this process but has no such
+    device."""
     reports = [report for report in discover() if report.driver_file == recorded.driver_file]
     return open_backend(choose(reports, wanted).report, profiling=False)

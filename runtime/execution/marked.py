@@ -105,7 +105,7 @@ def _marking(backend: Backend, texts: Texts) -> dict[int, Program]:
 
 
 def _options(options: str, function: str) -> str:
-    """Return those that a text is built with, with marks."""
+    """Return the options that a text is built with, with marks."""
     if function.startswith("clock_read"):  # a function of cl_khr_kernel_clock
         options = built_as(options, "CL3.0")
     return f"{options} -D{TICKS}={function}"

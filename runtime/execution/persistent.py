@@ -180,8 +180,8 @@ class PersistentRuns:
         return time.perf_counter_ns() - begun_ns
 
     def _calibrated(self, kernel: Bound) -> float:
-        """Round of waiting in a nanosecond. The kernel finds all its groups taken and waits in vain until the flag is
-        raised; what disturbs it makes it slower, so the quickest launches count."""
+        """Return how many rounds of waiting there are in a nanosecond. The kernel finds all its groups taken and waits
+        in vain until the flag is raised. What disturbs it makes it slower, so the quickest launches count."""
         state = np.full(self._counters.nbytes // 4, TAKEN, np.int32)
         state[0] = NEVER
         start = self._backend.in_order([kernel])

@@ -39,7 +39,7 @@ class SharedParts:
     programs: MutableMapping[Hashable, Program] = field(default_factory=WeakValueDictionary)
 
     def weights_of(self, digest: Hashable, upload: Callable[[], Buffer]) -> Buffer:
-        """Return those of that digest, uploaded where no executor holds them."""
+        """Return the weights of that digest, uploaded where no executor holds them."""
         found = self.weights.get(digest)
         if found is None:
             found = self.weights[digest] = upload()

@@ -62,8 +62,8 @@ class RecordedRuns:
         launch: Callable[[], None],
         warn: Callable[[str], None],
     ) -> None:
-        """Take launches as `binder` has bound them; launch: enqueues them. warn: is told why nothing is recorded any
-        more."""
+        """Take launches as `binder` has bound them, and `launch`, which enqueues them. warn: is told why nothing is
+        recorded any more."""
         self.runs = Runs()
         self.last_form: Form = "launches"
         self._backend, self._queue, self._binder, self._warn = backend, queue, binder, warn

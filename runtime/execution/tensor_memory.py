@@ -64,7 +64,7 @@ class _Tensor:
         return array.shape == self.shape and array.dtype == self.dtype
 
     def use(self, buffer: Buffer) -> None:
-        """Launch use this memory from now on."""
+        """Let launches use this memory from now on."""
         self.here, self.on_host = buffer, self.seen_in(buffer)
 
     def seen_in(self, buffer: Buffer) -> Array | None:
@@ -138,7 +138,7 @@ class TensorMemory:
         self._forget_unused()
 
     def unregister(self, name: str) -> None:
-        """End that; the handle can be closed then unless another tensor uses it. Nothing where none is registered."""
+        """End the registration, if any; the handle can be closed then unless another tensor uses it."""
         tensor = self._tensor_named(name)
         handle, tensor.registered = tensor.registered, None
         if handle is not None:
@@ -294,7 +294,7 @@ class TensorMemory:
         return steps if stamped is None else stamped(steps)
 
     def _failed(self) -> None:
-        """Note that an inference has: it is waited for, because its launches may have begun."""
+        """Wait for an inference that has failed, because its launches may have begun."""
         self._apart.clear()  # it has ids of handles that may not have been kept
         with suppress(DeviceError):
             self._backend.finish()
@@ -465,7 +465,7 @@ class TensorMemory:
         self._apart.add(key)
 
     def _free(self, tensors: Iterable[_Tensor], given: Mapping[str, Value]) -> Iterator[_Tensor]:
-        """Yield those that an inference is given or gives. Raises ValueError where a linked one is given."""
+        """Yield the tensors that an inference is given or gives. Raises ValueError where a linked one is given."""
         for tensor in tensors:
             if not tensor.linked:
                 yield tensor

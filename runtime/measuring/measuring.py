@@ -182,8 +182,8 @@ class _Batch:
                 self._measured(runner)
 
     def _chosen_protocol(self) -> Protocol:
-        """Return the request's, with other data between launches where the baseline packs many weights, or the first
-        variant where there is no baseline: that is the same in all batches of a task, so these are measured alike."""
+        """Return the request's protocol, with other data between launches where the baseline, or the first variant
+        without one, packs many weights. That is the same in all batches of a task, so these are measured alike."""
         wanted = self._request.protocol
         number = self._request.baseline_number
         baseline = self._verified.get(min(self._request.numbers) if number is None else number)

@@ -134,7 +134,7 @@ class _Block:
     event_ns: float = 0.0
 
     def add(self, timing: Timing) -> float:
-        """Count these launches too; what one of them took by the host's clock."""
+        """Count these launches too, and return what one of them took by the host's clock."""
         wall_ns = max(timing.wall_ns, 1)
         self.launches += timing.launches
         self.wall_ns += wall_ns

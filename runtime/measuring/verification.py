@@ -87,7 +87,7 @@ class KeptBuffers:
         self.buffers = {name: buffer.inner for name, buffer in self._guarded.items()}
 
     def fill(self) -> str:
-        """Fill the buffers; says what that wrote outside of them (nothing when all is well)."""
+        """Fill the buffers, and say what that wrote outside of them (nothing when all is well)."""
         for buffer in self._guarded.values():
             buffer.poison(self._backend)
         self._fill(self.buffers)
@@ -99,7 +99,7 @@ class KeptBuffers:
         return "; ".join(found)
 
     def check(self) -> str:
-        """Return what has changed since the buffers were filled (nothing when they are intact); fills them again
+        """Return what has changed since the buffers were filled (nothing when they are intact), and fill them again
         then."""
         return self.judge(self._backend.checksum(self.zones))
 

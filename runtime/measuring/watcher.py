@@ -54,8 +54,8 @@ class Watcher(Protocol):
         """Note what became of a variant that does not work."""
 
     def yield_device(self) -> None:
-        """Hear, between two variants, while nothing is measured and nothing runs: where others are to have the device
-        meanwhile, returns when they have had it."""
+        """Let others have the device, where they are to, and return when they have had it. Called between two variants,
+        while nothing is measured and nothing runs."""
 
 
 class Unwatched:
@@ -108,7 +108,7 @@ class Course:
         self._since_ns = time.perf_counter_ns()
 
     def seen(self, launch_ns: float) -> None:
-        """Note that a right variant's launch took so long."""
+        """Note how long a right variant's launch took."""
         self.best_ns = min(self.best_ns or math.inf, launch_ns)
 
     @property

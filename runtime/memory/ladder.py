@@ -56,8 +56,8 @@ class Ladder:
         return {importer.name: importer.probe(self.facts) for importer in IMPORTERS}
 
     def importers(self) -> list[tuple[str, str]]:
-        """Return name of each importer, in their order, and why the device cannot use it; what can be tried on a page
-        of memory is tried. A copy is always there."""
+        """Return the name of each importer, in their order, and why the device cannot use it. What can be tried on a
+        page of memory is tried. A copy is always there."""
         found = [(one.name, self._unusable(one) or self._tried(one)) for one in IMPORTERS]
         return [*found, (COPY, "")]
 
@@ -126,8 +126,9 @@ class Ladder:
         return False
 
     def begin_host_access(self, handle: MemHandle, taken: Taken, importer: Importer, *, wait: bool = True) -> int:
-        """Let the host use what a device was given, without `wait` as soon as the queue is finished; where it lies, or
-        0 where nothing was mapped. Raises LaunchFailed when it lies elsewhere than the handle, and UnusableMemory."""
+        """Let the host use what a device was given, without `wait` as soon as the queue is finished. Return where it
+        lies, or 0 where nothing was mapped. Raises LaunchFailed when it lies elsewhere than the handle, and
+        UnusableMemory."""
         if importer.access == "map":
             try:
                 address = self.calls.map(taken.pointer, handle.nbytes, wait)

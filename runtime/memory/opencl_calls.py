@@ -239,7 +239,8 @@ class OpenCLCalls:
             raise CallFailed(f"{name} failed: {error_name(code)}")
 
     def make(self, name: str, *arguments: object) -> int:
-        """Return a call that returns a pointer and an error code by its last argument. Raises CallFailed."""
+        """Make a call that gives an error code by its last argument, and return the pointer that it returns. Raises
+        CallFailed."""
         code = c_int32(SUCCESS)
         made = self.function(name)(*arguments, ctypes.addressof(code))
         if code.value != SUCCESS or not made:
@@ -307,8 +308,8 @@ class OpenCLCalls:
             self.release(parent)
 
     def map(self, pointer: int, nbytes: int, wait: bool = True) -> int:
-        """Map a buffer for reading and writing once all commands before are done; the address, which is valid then.
-        wait: until then. Raises CallFailed."""
+        """Map a buffer for reading and writing once all commands before are done. Return the address, which is valid
+        then. wait: until then. Raises CallFailed."""
         how = int(wait), MAP_READ | MAP_WRITE, 0, nbytes
         return self.make("clEnqueueMapBuffer", self.place.queue, pointer, *how, 0, None, None)
 

@@ -86,7 +86,7 @@ class DescriptorSocket(socket.socket):
 
 
 def send_with(connection: socket.socket, buffers: Sequence[memoryview], descriptor: int) -> int:
-    """Send the first bytes of some buffers over a local socket, and a descriptor with the first of them; returns how
+    """Send the first bytes of some buffers over a local socket, and a descriptor with the first of them; return how
     many bytes. Raises OSError."""
     return connection.sendmsg(
         buffers, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]).tobytes())]

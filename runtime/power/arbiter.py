@@ -63,7 +63,7 @@ class Steers(Protocol):
         """Brings these contents back, and lets go of what the kernel holds for this process."""
 
     def wait(self, limit_s: float) -> bool:
-        """Wait for slow controls; whether all are done."""
+        """Wait for slow controls, and say whether all are done."""
 
 
 class Arbiter:
@@ -106,8 +106,8 @@ class Arbiter:
         return self._opened.here
 
     def register(self, shared: bool = False) -> int:
-        """Return an instance, without a vote yet. shared: all such instances of this process have one vote, that of the
-        last of them that votes; else each has its own. Raises ForkedProcess."""
+        """Register an instance, without a vote yet, and return its number. shared: all such instances of this process
+        have one vote, that of the last of them that votes; else each has its own. Raises ForkedProcess."""
         self._opened.check()
         with self._lock:
             instance = _SHARED if shared else next(self._numbers)
@@ -294,7 +294,7 @@ class Arbiter:
 
 
 def arbiter_of(device_key: str, steering: Callable[[], Steers], folder: Path | None = None) -> Arbiter:
-    """Return the one of this process for a device, so that its instances can share a vote; steering makes what the
+    """Return the arbiter of this process for a device, so that its instances can share a vote; steering makes what the
     first one steers with."""
     with _making:
         found = _by_device.get(device_key)

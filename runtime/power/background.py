@@ -70,7 +70,7 @@ class Background:
 
 
 def background() -> Background:
-    """Return this process's; a fork has its own."""
+    """Return this process's background; a fork has its own."""
     global _background
     with _making:
         if _background is None or _background.process != os.getpid():

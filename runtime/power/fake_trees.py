@@ -112,9 +112,9 @@ LATENCY = "dev/cpu_dma_latency"
 
 
 def make_tree(root: Path, *families: str) -> Path:
-    """Write the files of some families below a root, of all without a name, and the file of the processors' latency;
-    the root. i915_old and pstate are other forms of i915 and cpufreq, and are made by name only. Raises KeyError for a
-    family that is none of TREES."""
+    """Write the files of some families below a root, of all without a name, and the file of the processors' latency.
+    Return the root. i915_old and pstate are other forms of i915 and cpufreq, and are made by name only. Raises KeyError
+    for a family that is none of TREES."""
     for family in families or [name for name in TREES if name not in ("i915_old", "pstate")]:
         for path, content in TREES[family].items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class Holder:
 
     @classmethod
     def here(cls, number: int) -> Holder:
-        """Return one of this process. Raises OSError where there is no /proc, in which others could look it up."""
+        """Return a holder of this process. Raises OSError where there is no /proc, in which others could look it up."""
         started = started_at(os.getpid())
         if started is None:
             raise FileNotFoundError(f"/proc/{os.getpid()}/stat cannot be read, so others cannot see that it is alive")
@@ -167,7 +167,7 @@ class DeviceFiles:
             return Table()
 
     def stamp(self) -> tuple[int, int] | None:
-        """Change whenever the votes do; None where there are none."""
+        """Return what changes whenever the votes do; None where there are none."""
         try:
             status = self._votes.stat()
         except OSError:
@@ -318,8 +318,7 @@ def _unfinished(path: Path) -> Path:
 
 @functools.cache
 def _boot() -> str:
-    """Return names the time since the machine was started: contents and process numbers from before mean nothing
-    now."""
+    """Name the time since the machine was started: contents and process numbers from before mean nothing now."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -391,7 +390,8 @@ def _originals(path: Path) -> dict[str, str] | None:
 
 
 def _read(path: Path, kind: type[_Kind], otherwise: str) -> _Kind | None:
-    """Return the record in a file of this boot; a warning that ends so for a file that is none."""
+    """Return the record in a file of this boot. For a file that is none, log a warning that ends with `otherwise`, and
+    return None."""
     content = _content(path)
     if content is None:
         return None

@@ -73,8 +73,8 @@ def find_steering(identity: DeviceIdentity | None, root: Path = Path("/")) -> St
 
 
 def all_steerings(root: Path = Path("/")) -> list[Steering]:
-    """Return one for each kind of device with controls that outlive a process, whether a driver for the device works or
-    not."""
+    """Return a steering for each kind of device with controls that outlive a process, whether a driver for the device
+    works or not."""
     known = [_PROCESSOR, *((kind.name, *kind.also) for kind in _of_vendors()), _OTHER]
     found = {steering.key: steering for steering in (_steering((*families, _LATENCY), root) for families in known)}
     return [steering for steering in found.values() if steering.originals()]
@@ -190,12 +190,12 @@ class Steering:
         return problems
 
     def wait(self, limit_s: float) -> bool:
-        """Wait for actuators that are slow; whether all are done."""
+        """Wait for actuators that are slow, and say whether all are done."""
         until = time.monotonic() + limit_s
         return all(worker.done(max(until - time.monotonic(), 0.0)) for worker in self._workers)
 
     def effective(self) -> dict[str, float]:
-        """Return what is in force now, by the names of `Applied`; waits for slow files."""
+        """Wait for slow files, and return what is in force now, by the names of `Applied`."""
         return {f"{each.name}.{name}": value for each in self.actuators for name, value in each.effective().items()}
 
     def planned(self, votes: Sequence[Vote]) -> list[list[Write]]:

@@ -144,7 +144,7 @@ class Voter(Closing):
                     arbiter.cast(self._instance, vote)
 
     def _register(self) -> None:
-        """Register an instance that will vote, withdraws one that will not any more."""
+        """Register an instance that will vote, and withdraw one that will not any more."""
         if self._votes and self._arbiter is None:
             self._arbiter = self._make_arbiter()
             self._instance = self._arbiter.register(self._share)

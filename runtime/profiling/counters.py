@@ -315,7 +315,7 @@ _HINTS: Mapping[int, str] = {
 
 
 def _thread_ids(proc: Path) -> set[int]:
-    """Return those of this process; none where the system does not say."""
+    """Return the ids of this process's threads; none where the system does not say."""
     try:
         return {int(name) for name in os.listdir(proc / "self/task") if name.isdecimal()}  # noqa: PTH208 - it is fast
     except OSError:

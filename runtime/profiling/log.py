@@ -69,8 +69,8 @@ class LogWriter(Closing):
         self._write(KIND, {"version": VERSION, **_plain(header)})
 
     def add_graph(self, graph: LoggedGraph) -> int:
-        """Describe a graph; its place, which its inferences name. Raises OSError; ValueError for a log that has
-        ended."""
+        """Describe a graph, and return its place, which its inferences name. Raises OSError; ValueError for a log that
+        has ended."""
         with self._lock:
             if self._ended:
                 raise ValueError("the profile log has ended; a new profiler writes a new one")

@@ -47,7 +47,7 @@ class MarkedInferences:
         self._kept.clear()
 
     def of_graph(self, graph: int) -> Iterator[MarkedInference]:
-        """Yield those so far, of the graph at that place of the log."""
+        """Yield the inferences so far, of the graph at that place of the log."""
         if not self._kept:
             return
         clock = _TickClock(self._kept)
@@ -90,7 +90,7 @@ class _TickClock:
         return times
 
     def _about(self, ticks: Times) -> Times:
-        """Return what is left for the fit is little."""
+        """Turn ticks into ns by one rate, so that what is left for the fit is little."""
         since: Times = np.rint((ticks - self._first) * self._tick_ns).astype(np.int64)
         return since + self._first_ns
 

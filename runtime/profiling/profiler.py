@@ -308,7 +308,7 @@ def in_turns(
 
 
 def _timed(executor: InForms, infer: Callable[[], int], recorder: Any, persistent: bool) -> int:
-    """Return an inference in one form; its ns."""
+    """Run an inference in one form, and return how many ns it took."""
     usual = executor.persistent_kernels
     executor.recorder, executor.persistent_kernels = recorder, usual and persistent
     try:

@@ -40,7 +40,7 @@ class Observed(Protocol):
         """Note that an inference is going to begin."""
 
     def after(self) -> None:
-        """Note that it has ended."""
+        """Note that the inference has ended."""
 
     def results(self) -> dict[str, Any]:
         """Fields of its LoggedInference."""

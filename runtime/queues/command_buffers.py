@@ -156,7 +156,7 @@ class CommandBuffer(Recording):
     """A command buffer that has been finalized."""
 
     def __init__(self, way: CommandBuffers, launches: Sequence[Launch]) -> None:
-        """Raise CallFailed."""
+        """Record the launches. Raises CallFailed."""
         super().__init__(launches)
         self._calls, self._linked = way.calls, way.linked
         queue = c_void_p(self._calls.place.queue)

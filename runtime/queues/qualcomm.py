@@ -72,7 +72,7 @@ class RecordedOnQueue(Recording):
     """Recordings that follow one another, each of as many launches as one may have."""
 
     def __init__(self, way: RecordableQueues, launches: Sequence[Launch]) -> None:
-        """Raise CallFailed."""
+        """Record the launches. Raises CallFailed."""
         super().__init__(launches)
         self._calls, self._most = way.calls, way.most
         self._pointers: list[int] = []

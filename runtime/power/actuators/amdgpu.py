@@ -83,7 +83,7 @@ class Levels:
         return {self.mode: "manual"} | {clock.path: clock.numbers(vote) for clock in self.clocks}
 
     def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
-        """Return the state first: the levels are refused in any but `manual`."""
+        """Return the write of the state first: the levels are refused in any but `manual`."""
         mode = wanted.get(self.mode, "")
         writes = [Write(self.mode, mode)] if mode and mode.strip() != word_after(self.mode, after) else []
         if mode.strip() == "manual":

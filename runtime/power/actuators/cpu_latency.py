@@ -40,7 +40,7 @@ class CpuLatency:
 
     @classmethod
     def find(cls, access: Access) -> list[CpuLatency]:
-        """Return one where the kernel has the file."""
+        """Return an actuator where the kernel has the file, none elsewhere."""
         found = cls(access)
         return [found] if found.paths[0].exists() else []
 
@@ -59,7 +59,7 @@ class CpuLatency:
         return [Write(self._path, "")] if self._word(after) else []
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
-        """Take the request back for an empty value."""
+        """Make the request what was written; an empty value takes it back."""
         problems = []
         for write in writes:
             self.at = write.path
@@ -104,7 +104,7 @@ class CpuLatency:
         self._held_us = int(write.value)
 
     def _unlike(self, write: Write) -> list[Problem]:
-        """Return a latency above the one that was asked for."""
+        """Return a problem where the latency is above the one that was asked for."""
         now = self._now_us()
         if not write.value or now is None or now <= int(write.value):
             return []
@@ -126,7 +126,8 @@ _all: weakref.WeakSet[CpuLatency] = weakref.WeakSet()
 
 
 def _close_in_fork() -> None:
-    """Note that a fork would hold the request for as long as it lives, whatever becomes of the process that made it."""
+    """Close the requests in a fork, which would hold them for as long as it lives, whatever becomes of the process that
+    made them."""
     for each in _all:
         each.close()
 

@@ -67,7 +67,7 @@ def _if_there(path: Path) -> Path | None:
 
 
 def _awake(word: str) -> Callable[[Vote], str | None]:
-    """Return the word for votes with a short sleep latency."""
+    """Return what gives the word for votes with a short sleep latency."""
     return lambda vote: word if vote.sleep_latency_us is not None and vote.sleep_latency_us <= AWAKE_US else None
 
 

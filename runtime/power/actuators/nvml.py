@@ -43,7 +43,7 @@ class Library(Protocol):
 
 
 def find(access: Access) -> list[Nvml]:
-    """Return one for each GPU of this machine; none below another root, or without driver or binding."""
+    """Return an actuator for each GPU of this machine; none below another root, or without driver or binding."""
     if access.root != Path("/"):
         return []
     try:
@@ -54,7 +54,7 @@ def find(access: Access) -> list[Nvml]:
 
 
 def found_by(library: Library, access: Access) -> list[Nvml]:
-    """Return one for each GPU that a library shows."""
+    """Return an actuator for each GPU that a library shows."""
     try:
         library.nvmlInit()
         return [Nvml(library, index, access) for index in range(library.nvmlDeviceGetCount())]
@@ -72,7 +72,7 @@ class Nvml:
     at: Path | None = None
 
     def __init__(self, library: Library, index: int, access: Access) -> None:
-        """Raise the binding's error where the GPU cannot be asked."""
+        """Ask the GPU for its clocks. Raises the binding's error where it cannot be asked."""
         self._library = library
         self._handle = library.nvmlDeviceGetHandleByIndex(index)
         self._access = access
@@ -132,7 +132,7 @@ class Nvml:
         return {f"{domain}_hz": float(mhz) * _MHZ for domain, mhz in clocks.items()}
 
     def close(self) -> None:
-        """Note that a lock stays: it is not this process's alone."""
+        """Leave a lock as it is: it is not this process's alone."""
 
     def _ends(self, vote: Vote, domain: Domain) -> tuple[int, int] | None:
         corners, scale = limits(vote, domain), self._scales[domain]
@@ -147,7 +147,7 @@ class Nvml:
         return DEFAULT if ends is None else f"{ends[0] // _MHZ} {ends[1] // _MHZ}"
 
     def _lock(self, write: Write) -> None:
-        """Raise the binding's error, or OSError of a hook."""
+        """Lock clocks, or reset them. Raises the binding's error, or OSError of a hook."""
         if self._access.before_write is not None:
             self._access.before_write(write)
         core = self._files[write.path] == "core"
