@@ -38,7 +38,7 @@ CANNOT_LISTEN = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server until it is told to stop; returns the exit code."""
+    """Run the server until it is told to stop, and return the exit code."""
     token_text = os.environ.pop(TOKEN_VARIABLE, None)  # no child shall see it
     options = parser().parse_args(arguments)
     if options.exit_with_parent and not stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):

@@ -247,7 +247,7 @@ class Daemon:
         return self._connections
 
     def let_in(self, link: ClientLink) -> None:
-        """Note that it knows the token. Raises ProtocolError (too_many_connections)."""
+        """Let in a client that knows the token. Raises ProtocolError (too_many_connections)."""
         allowed = self.limits.connections
         if self.service.clients >= allowed:
             details = {"limit": "connections", "allowed": allowed, "got": allowed + 1}

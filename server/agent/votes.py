@@ -19,7 +19,8 @@ class AgentPower:
     connection, which is made once more where it is lost. controls: the files by which the device is steered."""
 
     def __init__(self, profile: PerfProfile, address: str, place: int) -> None:
-        """Raise ValueError for a profile that is no preset, and for an agent that cannot be reached."""
+        """Set the profile. Raises ValueError for a profile that is no preset, and for an agent that cannot be
+        reached."""
         self.profile = PerfProfile()
         self.controls: tuple[str, ...] = ()
         self._address, self._place = address, place

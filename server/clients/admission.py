@@ -79,13 +79,13 @@ class Admission:
             self._selector.close()
 
     def passed(self, newcomer: ClientLink) -> None:
-        """Note that it has proven itself."""
+        """Note that a newcomer has proven itself."""
         self._unproven.leave(newcomer)
         self._meetings.pop(newcomer, None)
         self._began.pop(newcomer, None)
 
     def left(self, newcomer: ClientLink) -> None:
-        """Note that it is gone."""
+        """Note that a newcomer is gone."""
         self.passed(newcomer)
 
     def check(self, now: float) -> None:

@@ -44,7 +44,7 @@ class Host(Protocol):
         """Return the number of a new connection."""
 
     def let_in(self, link: ClientLink) -> None:
-        """Note that it knows the token. Raises ProtocolError (too_many_connections)."""
+        """Let in a client that knows the token. Raises ProtocolError (too_many_connections)."""
 
     def welcome(self) -> Welcome:
         """Return what a client is told that has shown that it knows the token."""

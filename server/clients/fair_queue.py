@@ -132,7 +132,7 @@ class FairQueue(Generic[Owner, Item]):
         return [tenant for tenant in self._tenants.values() if tenant.waiting(held_back)]
 
     def spent(self, owner: Owner, seconds: float) -> None:
-        """Note that the owner has used the device for so long; nothing for one that has left."""
+        """Note how long the owner has used the device; nothing for one that has left."""
         if tenant := self._tenant.get(owner):
             tenant.used += seconds
             tenant.lines[owner].used += seconds

@@ -106,7 +106,7 @@ class PerfProfiles:
         return controls_of(self._device) if isinstance(power, Power) else power.controls
 
     def leave(self, client: object) -> None:
-        """Note that the connection is gone; its votes are taken back."""
+        """Note that the connection is gone, and take its votes back."""
         if (chosen := self._of.pop(client, None)) is not None:
             chosen.gone = True
             if chosen.power is not None:

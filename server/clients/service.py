@@ -91,12 +91,12 @@ class Service:
     # --- clients --------------------------------------------------------------------------------------
 
     def join(self, client: Client) -> None:
-        """Note that a client is let in: it may ask, until it leaves."""
+        """Let a client in, which may ask until it leaves."""
         self._jobs[client] = {}
         self._sessions[client] = Session(self._limits, self._handles, self.memory)
 
     def leave(self, client: Client) -> None:
-        """Note that the client is gone: what it has is freed, what it waits for is dropped or given up."""
+        """Free what a client that is gone has, and drop or give up what it waits for."""
         for job in self._jobs.pop(client).values():
             _set(job.cancelled)
             if job not in self._serving:
@@ -303,7 +303,7 @@ class Service:
                 supervisor.ask_to_yield()
 
     def _pause(self, job: Job) -> None:
-        """Note that a batch has yielded the device: it waits for its next turn, as the first request of its client."""
+        """Let a batch that has yielded the device wait for its next turn, as the first request of its client."""
         self._charge()
         self._paused[job] = supervisor = self._running.pop(job)
         self._workers.pause(supervisor)
@@ -331,7 +331,7 @@ class Service:
             self._forget((), (job.message.context,))
 
     def _let_go(self, job: Job, loaded: bool = False) -> None:
-        """Note that a job is over, and what it has taken is free; loaded: but for the context that it has loaded."""
+        """Free what a job that is over has taken; loaded: but for the context that it has loaded."""
         job.session.release(job.held_bytes)
         if isinstance(job.message, PutContext):
             job.session.context_loaded(job.message.context, loaded)
@@ -343,7 +343,7 @@ class Service:
         return self._fair_queue.order()
 
     def soon(self) -> list[Job]:
-        """Return those of them that can be served."""
+        """Return the waiting jobs that can be served."""
         return self._fair_queue.order(self._held_back)
 
     @property

@@ -22,11 +22,11 @@ class Slots(Generic[Newcomer]):
         return len(self._address)
 
     def __iter__(self) -> Iterator[Newcomer]:
-        """Return all of them, in the order in which they came."""
+        """Return all newcomers, in the order in which they came."""
         return iter(self._address)
 
     def take(self, newcomer: Newcomer, address: str) -> Newcomer | None:
-        """Give a slot to a newcomer; the one that has lost its slot to it, if any."""
+        """Give a slot to a newcomer, and return the one that has lost its slot to it, if any."""
         self._addresses.setdefault(address, {})[newcomer] = None
         self._address[newcomer] = address
         if len(self._address) <= self._at_most:

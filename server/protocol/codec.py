@@ -200,7 +200,7 @@ def _no_blob(code: int, data: bytes) -> NoReturn:
 
 
 def _depth(header: dict[str, Any], allowed: int) -> int:
-    """Return how deep lists and maps lie within each other; stops counting one beyond what is allowed."""
+    """Count how deep lists and maps lie within each other, and stop one beyond what is allowed."""
     depth = 1
     level: list[Any] = [item for item in header.values() if type(item) in _HOLDERS]
     while level and depth <= allowed:

@@ -166,7 +166,7 @@ class Connection:
             self._reader.mac.skip()
 
     def sent(self, message: Any, request_id: int) -> None:
-        """Note that it was sent, and the answer is given to `filled`. Raises LocalProtocolError."""
+        """Note that a message was sent whose answer is given to `filled`. Raises LocalProtocolError."""
         self._move(self._next(self.side, type(message), request_id, LocalProtocolError), self.side, message, request_id)
 
     # --- in ---------------------------------------------------------------------------------------
@@ -186,7 +186,8 @@ class Connection:
         return self._reader.space()
 
     def filled(self, count: int) -> list[tuple[int, Any]]:
-        """Return the first `count` bytes of space() have arrived: (request id, message) of all that they complete.
+        """Take the first `count` bytes of space(), which have arrived, and return (request id, message) of all that
+        they complete.
 
         On a server, a RemoteProtocolError can stand in the place of a message: the frame was whole but its
         content is wrong. Answer with Error under that id and go on.

@@ -123,7 +123,7 @@ class FrameReader:
         return self._staging[self._end :] if self._end else self._staging
 
     def filled(self, count: int) -> Iterable[Frame]:
-        """Return the first `count` bytes of space() have arrived. The frames that they complete.
+        """Take the first `count` bytes of space(), which have arrived, and return the frames that they complete.
 
         Iterating raises RemoteProtocolError (bad_frame, bad_mac, limit_exceeded); the stream cannot be read further
         then.

@@ -23,8 +23,9 @@ class Handshake:
         self.mismatch = ""  # why the two versions do not go together
 
     def said(self, who: Role, hello: Hello) -> RemoteProtocolError | None:
-        """Note that a hello was sent or has arrived. The error that ends the connection when it cannot go on with it;
-        for a server, `mismatch` says so when it is about versions, since the client is told by the server's hello."""
+        """Note a hello that was sent or has arrived. Return the error that ends the connection when it cannot go on
+        with it. For a server, `mismatch` says so when it is about versions, since the client is told by the server's
+        hello."""
         self._said[who] = hello
         if who == self._side:
             return None

@@ -27,7 +27,8 @@ UNLIMITED = Limits(
 
 
 def check_limits(request: object, limits: Limits) -> None:
-    """Raise ProtocolError (limit_exceeded) naming the limit, what is allowed and what was asked for."""
+    """Raise ProtocolError (limit_exceeded) where a request asks for too much. It names the limit, what is allowed and
+    what was asked for."""
     for limit, got in _amounts(request):
         allowed = getattr(limits, limit)
         if got > allowed:

@@ -30,7 +30,7 @@ class Remaining:
         return replace(request, variants=tuple(left), baseline=baseline) if left else None
 
     def hear(self, progress: Progress) -> bool:
-        """Keep a failure. Says whether it is about no variant or one that was asked for."""
+        """Keep a failure. Say whether the progress is about no variant or one that was asked for."""
         number, trial = progress.variant, progress.trial
         if number is None or number not in self.asked:
             return number is None

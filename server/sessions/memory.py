@@ -17,7 +17,7 @@ class Memory:
     that are arriving and replies that are not on their way yet; never more than limits.total_bytes."""
 
     def __init__(self, allowed: int, registered: int) -> None:
-        """Take registered, which is how many memories all clients together may have registered."""
+        """Begin with nothing used. registered: how many memories all clients together may have registered."""
         self.bytes = 0
         self._allowed = allowed
         self._registered = 0
@@ -55,7 +55,8 @@ class UnderWay:
         self._bytes = 0
 
     def become(self, count: int) -> None:
-        """Note that it is so many bytes now. Raises ProtocolError when they do not go in; they count as before then."""
+        """Count as so many bytes from now on. Raises ProtocolError when they do not go in; they count as before
+        then."""
         if count > self._bytes:
             self._memory.hold(count - self._bytes)
         else:

@@ -173,7 +173,7 @@ class Session:
         return MemoryReady(handle)
 
     def refuse_memory(self, request: RegisterMemory) -> NoReturn:
-        """Return what a connection says over which no descriptor can come."""
+        """Raise the error of a connection over which no descriptor can come."""
         message = "memory can only be registered over a local socket: start the server with --unix PATH"
         raise ProtocolError("not_on_this_connection", message)
 

@@ -31,7 +31,7 @@ from gputune.server.worker.link import WorkerLink, WorkerReady
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve one link until it closes; returns the exit code."""
+    """Serve one link until it closes, and return the exit code."""
     parser = argparse.ArgumentParser(prog="gputune.server.worker")
     parser.add_argument("--link", type=int, required=True, help="inherited descriptor of the link")
     parser.add_argument("--page", type=int, required=True, help="inherited descriptor of the shared page")

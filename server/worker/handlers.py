@@ -210,7 +210,7 @@ class Handlers:
         return messages.ContextProfiled(log.getbuffer())
 
     def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
-        """Return a process of its own asks the device, which must not die of that here."""
+        """Let a process of its own ask the device, which must not die of that here."""
         return messages.FeaturesProven(dict(self._backend.prove(request.features)))
 
     # --- what the daemon puts on the device -----------------------------------------------------------
@@ -294,12 +294,12 @@ class Handlers:
             os._exit(link.DEVICE_LOST)
 
     def _with_sources(self, request: T) -> T:
-        """Return what the last PutSources brought is for this request, and for none after it."""
+        """Return the request with what the last PutSources brought, which is for it and for none after it."""
         sources, self._sources = self._sources, {}
         return with_launches(request, lambda launch: _complete(launch, sources))
 
     def _take_prebuilt(self, request: object) -> None:
-        """Note that what the last PutPrograms brought is for this request, and for none after it."""
+        """Take what the last PutPrograms brought for this request, and for none after it."""
         prebuilt, self._prebuilt = self._prebuilt, {}
         self._programs.prebuilt = {
             (launch.source, launch.options): bytes(prebuilt[key])

@@ -93,7 +93,7 @@ class HeartbeatPage:
         return self._page[_CANCEL] != 0
 
     def wait_until_alone(self) -> None:
-        """Return when the daemon has said that no other process compiles any more."""
+        """Wait until the daemon has said that no other process compiles any more."""
         self._page[_WAITING] = 1
         until = time.monotonic() + _COMPANY_SECONDS
         while self._page[_COMPANY] and not self.cancelled and time.monotonic() < until:
@@ -106,7 +106,7 @@ class HeartbeatPage:
         return self._page[_YIELD] != 0 and not self._page[_COMPANY]
 
     def pause(self) -> None:
-        """Return when the daemon says that the others have had the device, or that the request is to be given up."""
+        """Wait until the daemon says that the others have had the device, or that the request is to be given up."""
         self.rest()
         self._page[_PAUSED] = 1
         while self._page[_YIELD] and not self.cancelled:

@@ -65,7 +65,7 @@ class Builder:
             self._give_up_worker("the server is being stopped")
 
     async def _built(self, job: Job) -> bool:
-        """Build a job's programs; whether that, or giving it up in time, has worked."""
+        """Build a job's programs, and say whether that, or giving it up in time, has worked."""
         job.programs = {}
         useless = asyncio.get_running_loop().create_future()
         self._building = job, useless

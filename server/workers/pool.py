@@ -112,7 +112,7 @@ class Workers:
         supervisor.paused()
 
     def go_on(self, supervisor: Supervisor) -> bool:
-        """Give the device back to a batch that has yielded it, unless others have it: whether it has it now."""
+        """Give the device back to a batch that has yielded it, unless others have it. Say whether it has it now."""
         if self._busy.keys() - self._paused:
             return False
         self._paused.discard(supervisor)
@@ -150,8 +150,8 @@ class Workers:
     # --- all of them ------------------------------------------------------------------------------------
 
     def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
-        """Note that these handles are not used any more; whether a worker is to be told. Those that only compile have
-        none."""
+        """Note that these handles are not used any more, and say whether a worker is to be told. Those that only
+        compile have none."""
         handles = list(buffers), list(contexts)
         told = [one.forget(*handles) for one in (self.first, *self._others)]
         return any(told)
@@ -183,7 +183,7 @@ class Workers:
         return self.first.last_restart or self._last_end
 
     def _keep(self, supervisor: Supervisor) -> None:
-        """Note that it is not ended for being idle."""
+        """Keep a further worker from being ended for being idle."""
         if (timer := self._more.get(supervisor)) is not None:
             timer.cancel()
 

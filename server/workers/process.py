@@ -176,7 +176,7 @@ class WorkerProcess:
             self._end_group()
 
     async def stop(self) -> None:
-        """End the process by closing its link, else by force; returns when it is gone."""
+        """End the process by closing its link, else by force; return when it is gone."""
         if not self.ended.done():
             self._hang_up()
         await asyncio.shield(self._reading)

@@ -189,8 +189,8 @@ class Supervisor:
             self._busy = False
 
     def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
-        """Note that these handles are not used any more; the worker is told at the next occasion, if it knows any of
-        them: whether it does."""
+        """Note that these handles are not used any more, and say whether the worker knows any of them. It is told then
+        at the next occasion."""
         known = self._known
         known.freed_buffers |= known.buffers.intersection(buffers)
         known.freed_contexts |= known.contexts.intersection(contexts)
@@ -207,7 +207,7 @@ class Supervisor:
         self._may_go_on.clear()
 
     def give_up(self) -> None:
-        """Note that the batch that has yielded the device is cancelled, and is to find that out without the device."""
+        """Let a batch that has yielded the device find out, without the device, that it is cancelled."""
         self._may_go_on.set()
 
     def go_on(self) -> None:
@@ -282,7 +282,7 @@ class Supervisor:
         return replace(death, agent=self._agent) if death.agent else death
 
     def _renew(self) -> None:
-        """Copy on the device may be damaged: they are put there again before the next request that names them."""
+        """Put the copies on the device there again before the next request that names them: they may be damaged."""
         self.forget(self._known.buffers, self._known.contexts)
 
     async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: OnProgress) -> Any:
@@ -340,8 +340,8 @@ class Supervisor:
         return with_what_it_took(reply, first, took) if isinstance(reply, Profiled) and took is not None else reply
 
     def _make_room(self, materials: Materials) -> bool:
-        """Let the worker forget what this request does not name, which comes back when it is named; whether there is
-        any."""
+        """Let the worker forget what this request does not name, and say whether there is any. It comes back when it is
+        named."""
         known = self._known
         others = known.buffers - materials.buffers.keys(), known.contexts - materials.contexts.keys()
         return self.forget(*others)

@@ -91,7 +91,7 @@ async def _watch(
     limits: Limits,
     until: float,
 ) -> Missed | None:
-    """Wait for the reply. Kills a worker that is late, and returns the limit that it has missed."""
+    """Wait for the reply. Kill a worker that is late, and return the limit that it has missed."""
     waited_for: set[asyncio.Future[Any]] = {asking} if cancelled is None else {asking, cancelled}
     doing, since = worker.page.read(), time.monotonic()
     give_up, looked = math.inf, since
