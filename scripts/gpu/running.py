@@ -25,6 +25,7 @@ RESERVE_S = 6.0
 LEAST_S = 3.0
 """A phase with less time than this is left out."""
 DYING_S = 5.0
+STARTING_S = 0.1
 FAILED = 1
 
 
@@ -114,9 +115,12 @@ def end_all(mark: str, process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    for number in marked(mark):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(number, signal.SIGKILL)
+    for again in (True, False):
+        for number in marked(mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        if again:
+            time.sleep(STARTING_S)  # a program that starts at this moment does not show its environment yet
     with contextlib.suppress(subprocess.TimeoutExpired):  # a process that waits for a card may not die
         process.wait(DYING_S)
 

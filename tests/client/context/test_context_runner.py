@@ -13,21 +13,19 @@ from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.progress import SILENT, Silent
 from gputune.client.target.client import TargetClient
-from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.remote_executor import RemoteExecutor
-from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.budget import Budget, OutOfTime
 from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.records import TensorRecord
 from tests.client.contexts import small_context
+from tests.shared_server import SharedServer
 
 
-@pytest.fixture(scope="module")
-def client(null_server: EmbeddedServer) -> Iterator[TargetClient]:
-    credentials = Credentials(token=null_server.token)
-    with TargetClient.connect(null_server.host, null_server.port, credentials) as client:
+@pytest.fixture
+def client(null_server: SharedServer) -> Iterator[TargetClient]:
+    with null_server.connect() as client:
         yield client
 
 

@@ -9,14 +9,14 @@ from gputune.client.farm import pool
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.target.connecting import Target
-from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.credentials import Credentials
+from tests.shared_server import SharedServer
 
 MakeHost = Callable[[str], DeviceHost]
 
 
 @pytest.fixture
-def make_host(null_server: EmbeddedServer) -> Iterator[MakeHost]:
+def make_host(null_server: SharedServer) -> Iterator[MakeHost]:
     with ExitStack() as stack:
 
         def make(name: str) -> DeviceHost:
