@@ -64,7 +64,7 @@ BENCHES: dict[str, Bench] = {
 
 
 def sentences() -> dict[str, str]:
-    """What each benchmark shows, by its name, which is its help, too."""
+    """Return by name the sentence that says the purpose of each benchmark; it is its help, too."""
     return {name: tool.first_sentence(module.__doc__) for name, module in BENCHES.items()}
 
 

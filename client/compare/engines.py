@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -34,25 +35,33 @@ LEAST, MOST = 3, 500
 """Inferences of a block."""
 
 
-class Engine:
-    """A model in an engine. facts: what the comparison has to know of it, as JSON has that."""
+class Engine(ABC):
+    """Run a model in an engine. facts: what the comparison has to know of it, as JSON has that."""
 
     facts: Mapping[str, Any]
 
-    def timed(self) -> float:
-        """Return what one inference takes, in ns, with its inputs and outputs in the application's memory."""
-        raise NotImplementedError
-
+    @abstractmethod
     def block_ns(self, seconds: float) -> list[float]:
         """Return what each inference takes in a block of so many seconds, after a warm-up."""
-        return block(self.timed, seconds)
 
     def outputs(self, draw: int = 0) -> Arrays:
-        """Return the outputs of one inference by name, on random inputs; those of draw 0 are timed."""
-        raise NotImplementedError
+        """Return the outputs of one inference by name, on random inputs; those of draw 0 are timed. An engine that
+        computes nothing has none."""
+        return {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most engines hold nothing
         """Free what it holds. It is not used afterwards."""
+
+
+class TimedEngine(Engine):
+    """Time each inference by itself."""
+
+    @abstractmethod
+    def timed(self) -> float:
+        """Return what one inference takes, in ns, with its inputs and outputs in the application's memory."""
+
+    def block_ns(self, seconds: float) -> list[float]:
+        return block(self.timed, seconds)
 
 
 def block(run: Callable[[], float], seconds: float) -> list[float]:
@@ -68,7 +77,7 @@ def block(run: Callable[[], float], seconds: float) -> list[float]:
     return samples_ns
 
 
-class ContextEngine(Engine):
+class ContextEngine(TimedEngine):
     """The first graph of a context binary on an OpenCL device, or a model in parts, as an application runs it."""
 
     def __init__(self, context: str, device: str | None) -> None:
@@ -107,7 +116,7 @@ class ContextEngine(Engine):
         self._executor.close()
 
 
-class OnnxRuntimeEngine(Engine):
+class OnnxRuntimeEngine(TimedEngine):
     """onnxruntime's CPU provider, as `onnxruntime_session` opens it."""
 
     def __init__(
@@ -128,7 +137,7 @@ class OnnxRuntimeEngine(Engine):
         del self._session
 
 
-class OpenVinoEngine(Engine):
+class OpenVinoEngine(TimedEngine):
     """OpenVINO on the CPU in float32, one stream, for the least latency; inputs and outputs are the application's."""
 
     def __init__(

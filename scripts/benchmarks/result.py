@@ -23,7 +23,7 @@ class Result:
 
 
 class NotTimed(Exception):
-    """What was to be timed does not work (any more)."""
+    """Report that a contender does not work, or no longer does."""
 
 
 def told(ratio: Ratio, digits: int = 3) -> str:

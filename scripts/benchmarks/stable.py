@@ -28,7 +28,7 @@ NAME, UNTUNED = "stable", "untuned"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a generation took."""
+    """Count the cost of a generation."""
 
     cpu_seconds: float
     wall_seconds: float

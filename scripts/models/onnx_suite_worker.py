@@ -130,7 +130,7 @@ BACKENDS: Mapping[str, Backend] = {"gputune": Counting, "references": ByReferenc
 
 
 def result_of(case: unittest.TestCase, backend: Backend = Counting) -> dict[str, Any]:
-    """What became of a case."""
+    """Run a case and return its result."""
     backend.operations.clear()
     result = unittest.TestResult()
     case.run(result)

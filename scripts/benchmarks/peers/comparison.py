@@ -71,7 +71,7 @@ class Case:
 
 @dataclass
 class Measured:
-    """What became of a case: by contender the median time of each round in ns, and how far its outputs are from
+    """Hold the result of a case: by contender the median time of each round in ns, and how far its outputs are from
     onnxruntime's, max|a-b| / max|b|. limits: what a launch of each limit does, in operations or bytes."""
 
     name: str
@@ -106,8 +106,8 @@ class Measured:
         return [self.limits[limit] / time_ns for time_ns in self.rounds.get(limit, ())]
 
     def share_of_limit(self, flops: int) -> Ratio | None:
-        """Of the multiply-adds that the device can do, those of the tuned context, round by round beside the block of
-        the limit; None where there are none."""
+        """Return the tuned context's share of the multiply-adds that the device can do, round by round beside the block
+        of the limit; None if the limit did not take part."""
         if FMA not in self.rounds:
             return None
         allowed_ns = [flops / rate for rate in self.rates(FMA)]
@@ -115,12 +115,12 @@ class Measured:
 
 
 def is_settled(ratio: Ratio | None) -> bool:
-    """Whether a ratio is known well enough; what there is not is."""
+    """Return whether a ratio is known well enough, or there is none to be known."""
     return ratio is None or (ratio.high - ratio.low) / 2 <= SETTLED * ratio.median
 
 
 def measure_all(cases: Sequence[Case], settings: Settings) -> list[Measured]:
-    """Measures every case. Raises DeviceOrContextError."""
+    """Measure every case. Raises DeviceOrContextError."""
     arguments = {"device": settings.device}
     limits = [Entry(FMA, "fma", arguments), Entry(MEMORY, "memory", arguments)] if settings.with_limits else []
     with running(limits) as blocks:
@@ -134,7 +134,7 @@ def measure_all(cases: Sequence[Case], settings: Settings) -> list[Measured]:
 
 @contextmanager
 def running(entries: Sequence[Entry]) -> Iterator[list[Contender]]:
-    """All of them started that can, each in a process of its own. Raises DeviceOrContextError."""
+    """Start all entries that can be started, each in a process of its own. Raises DeviceOrContextError."""
     with ExitStack() as stack:
         found = []
         for each in entries:
@@ -154,7 +154,7 @@ def environment_of(entry: Entry) -> dict[str, str]:
 
 
 def measure(name: str, contenders: Sequence[Contender], settings: Settings) -> Measured:
-    """One case, in rounds there and back. Raises DeviceOrContextError."""
+    """Measure one case, in rounds there and back. Raises DeviceOrContextError."""
     measured = Measured(name, limits={each.name: each.facts["amount"] for each in contenders if "amount" in each.facts})
     outputs = {each.name: each.outputs() for each in contenders if each.facts.get("computes", True)}
     want = outputs.pop(PEER)

@@ -15,7 +15,7 @@ from benchmarks.peers import limits, naive
 from benchmarks.peers.chain import Chain
 from benchmarks.peers.rivals import MnnEngine, NumpyEngine, OnnxRuntimeNodes, OpenVinoNodes
 from gputune.client.compare import contender, engines
-from gputune.client.compare.engines import Arrays, Engine
+from gputune.client.compare.engines import Arrays, Engine, TimedEngine, block
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import open_context
@@ -37,17 +37,20 @@ class ChainEngine(Engine):
         backend = opened(device, profiling=False)
         self._chain = Chain(backend, open_context(context))
         self.outputs()
-        self.timed = self._chain.repeated(BATCH_NS)  # type: ignore[method-assign]
+        self._batch = self._chain.repeated(BATCH_NS)
         self.facts: Mapping[str, Any] = {
             "computes": backend.computes,
             "inputs": [asdict(tensor) for tensor in self._chain.graph.inputs],
         }
 
+    def block_ns(self, seconds: float) -> list[float]:
+        return block(self._batch, seconds)
+
     def outputs(self, draw: int = 0) -> Arrays:
         return self._chain.run(random_inputs(self._chain.graph.inputs, draw))
 
 
-class NaiveEngine(Engine):
+class NaiveEngine(TimedEngine):
     """Naive kernels one after the other."""
 
     def __init__(self, launches: list[tuple[str, dict[str, int]]], device: str | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gputune.client.compare.engines import Engine
+from gputune.client.compare.engines import TimedEngine
 from gputune.runtime.backends import Backend, Bound
 
 ACCUMULATORS = (4, 6, 8, 12, 16, 24)
@@ -43,7 +43,7 @@ __kernel void stream(__global const float16 *restrict from, __global float16 *re
 """
 
 
-class FmaLimit(Engine):
+class FmaLimit(TimedEngine):
     """The fastest form of the multiply-add kernel on one device, calibrated to launches of about 20 ms."""
 
     def __init__(self, backend: Backend) -> None:
@@ -77,7 +77,7 @@ class FmaLimit(Engine):
         return bound, 2.0 * 16 * accumulators * loops * items
 
 
-class Bandwidth(Engine):
+class Bandwidth(TimedEngine):
     """A copy of memory to memory, larger than all caches."""
 
     def __init__(self, backend: Backend) -> None:

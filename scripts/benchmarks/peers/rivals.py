@@ -20,6 +20,7 @@ from gputune.client.compare.engines import (
     Engine,
     OnnxRuntimeEngine,
     OpenVinoRequest,
+    TimedEngine,
     block,
     inputs_of,
     nanoseconds,
@@ -54,7 +55,7 @@ class OnnxRuntimeNodes(OnnxRuntimeEngine):
         self._model, self._threads, self._arrays = model, threads, inputs_of(inputs, None)
 
     def block_ns(self, seconds: float) -> list[float]:
-        """Of a session of this block's own, because its profile can be read only when it has ended."""
+        """Measure in a session of this block's own, because its profile can be read only when it has ended."""
         with tempfile.TemporaryDirectory() as folder:
             session = onnxruntime_session(self._model, self._threads, str(Path(folder) / "profile"))
             samples = block(lambda: nanoseconds(lambda: session.run(None, self._arrays)), seconds)
@@ -78,7 +79,7 @@ class OpenVinoNodes(Engine):
         self.facts: Mapping[str, Any] = {}
 
     def block_ns(self, seconds: float) -> list[float]:
-        """Of a request of this block's own: a profile is of all runs since the model was compiled."""
+        """Measure on a request of this block's own: a profile is of all runs since the model was compiled."""
         request, whole = self._open(), list[float]()
 
         def run() -> float:
@@ -93,7 +94,7 @@ class OpenVinoNodes(Engine):
         return self._request.outputs()
 
 
-class MnnEngine(Engine):
+class MnnEngine(TimedEngine):
     """MNN on the CPU in float32, from a model that its own converter has made; inputs and outputs are copied, as by its
     users."""
 
@@ -141,7 +142,7 @@ def _converted(model: str) -> str:
     return str(made)
 
 
-class NumpyEngine(Engine):
+class NumpyEngine(TimedEngine):
     """A matrix product by numpy, whose OpenBLAS reads its kernels and threads from the environment."""
 
     def __init__(self, model: str, inputs: Tensors) -> None:
