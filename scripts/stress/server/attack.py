@@ -67,7 +67,8 @@ class Outcome:
             self.broken.append(f"{kind} came back before authentication")
 
 
-def _packed(handle: int) -> bytes:
+def packed(handle: int) -> bytes:
+    """Return a handle as it stands in a header."""
     return b"\xcf" + handle.to_bytes(8, "big")  # MsgPack's longest form, so that any fits
 
 
@@ -114,7 +115,7 @@ class Attacker:
     def _after(self, one: Input, outcome: Outcome) -> None:
         wire = self._prepared()
         self._used += 1
-        one = replace(one, data=one.data.replace(_packed(HANDLE), _packed(self._buffer)))
+        one = replace(one, data=one.data.replace(packed(HANDLE), packed(self._buffer)))
         if not ends_whole(one.data):
             self._finish(wire, one, outcome)
             self.close()
