@@ -1,6 +1,6 @@
 """Define what can go wrong on a device or with a context file; every error has a name and is one clear line."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from gputune.core.statuses import TrialStatus
@@ -151,3 +151,32 @@ def shortened(names: Iterable[str]) -> str:
     known = sorted(names)
     told = ", ".join(repr(name[:NAME_CHARACTERS]) for name in known[:NAMES_TOLD])
     return f"{told} and {len(known) - NAMES_TOLD} more" if len(known) > NAMES_TOLD else told or "none"
+
+
+def error_named(name: str) -> type[Exception]:
+    """Return the class for the name of an error of the C runtime, as gputune_code_name has it; LaunchFailed for a name
+    that this version does not know."""
+    return _NAMED.get(name, LaunchFailed)
+
+
+def _of_kind(kind: type[ContextError]) -> Iterator[tuple[str, type[ContextError]]]:
+    """Yield the errors of a kind by their names, the most general of a name last."""
+    for narrower in kind.__subclasses__():
+        yield from _of_kind(narrower)
+    yield kind.name, kind
+
+
+_NAMED: Mapping[str, type[Exception]] = {
+    **dict(_of_kind(ContextError)),
+    "invalid_argument": ValueError,
+    "io_error": OSError,
+    "out_of_memory": MemoryError,
+    "device_not_found": DeviceNotFound,
+    "build_failed": BuildFailed,
+    "limit_exceeded": LimitExceeded,
+    "launch_failed": LaunchFailed,
+    "forked_process": ForkedProcess,
+    "unusable_memory": UnusableMemory,
+    "cannot_import": CannotImport,
+    "context_closed": ContextClosed,
+}

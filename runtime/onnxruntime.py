@@ -13,19 +13,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gputune.core.errors import (
-    BuildFailed,
-    ContextError,
-    DeviceError,
-    DeviceNotFound,
-    ForkedProcess,
-    LaunchFailed,
-    LimitExceeded,
-)
+from gputune.core.errors import error_named
 from gputune.core.ownership import untrusted
 from gputune.core.quirks import DRIVERS, unset_defaults
 from gputune.runtime.devices.drivers import opencl_library
@@ -41,14 +33,6 @@ _INSTALL = f"install it by: pip install 'onnxruntime>={'.'.join(map(str, OLDEST)
 _ERRORS_ONLY = 3
 _OURS = re.compile(r"gputune: (\w+): (.*)", re.DOTALL)
 """A line of the library in an error of onnxruntime: the error's name, and what it says."""
-_DEVICE_ERRORS: Mapping[str, type[Exception]] = {
-    "invalid_argument": ValueError,
-    "device_not_found": DeviceNotFound,
-    "build_failed": BuildFailed,
-    "limit_exceeded": LimitExceeded,
-    "launch_failed": LaunchFailed,
-    "forked_process": ForkedProcess,
-}
 _Result = TypeVar("_Result")
 _turn = threading.Lock()
 
@@ -141,22 +125,11 @@ def asked(model: Path, work: Callable[[], _Result]) -> _Result:
         if (ours := _OURS.search(line)) is None:
             raise PluginError(f"{model}: onnxruntime cannot run it: {line}") from error
         name, said = ours.groups()
-        kind = _DEVICE_ERRORS.get(name) or _CONTEXT_ERRORS.get(name, DeviceError)
-        raise kind(f"{model}: {said}") from None
+        raise error_named(name)(f"{model}: {said}") from None
 
 
 def _devices(onnxruntime: Any) -> list[Any]:
     return [device for device in onnxruntime.get_ep_devices() if device.ep_name == _NAME]
-
-
-def _named(kind: type[ContextError]) -> Iterator[tuple[str, type[Exception]]]:
-    """Yield the errors of a kind by their names, the most general of a name last."""
-    for narrower in kind.__subclasses__():
-        yield from _named(narrower)
-    yield kind.name, kind
-
-
-_CONTEXT_ERRORS = dict(_named(ContextError))
 
 
 def _onnxruntime() -> Any:

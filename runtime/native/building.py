@@ -82,6 +82,7 @@ class Part:
 
 PARTS = {
     "loop": Part(("loop/*.c",)),
+    "runtime": Part(("src/*.c",), headers=("include", "src"), libraries=("-lm", "-ldl", "-pthread")),
     "onnxruntime": Part(
         ("src/*.c", "onnxruntime/*.c"),
         headers=("include", "src", "onnxruntime"),

@@ -114,6 +114,9 @@ typedef struct gputune_device_options {
     const char *library; /* OpenCL library; NULL: GPUTUNE_OPENCL_LIBRARY, else the usual places */
     const char *device;  /* part of its or its platform's name; NULL: the device of `file`, else the best */
     const gputune_file *file;
+    /* An open cl_context and the cl_device_id that is meant in it; `library` must be the one that made them. No context
+     * is opened then, nor another device looked for. The device keeps the context until it is closed. */
+    void *context, *device_id;
 } gputune_device_options;
 
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error);
@@ -200,7 +203,8 @@ gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, 
 typedef struct gputune_counters {
     uint64_t inferences, persistent, aborted, launches;
     uint64_t bytes_copied, writes, reads, maps, allocations;
-    uint64_t recorded; /* inferences by launches as a recorded queue */
+    uint64_t recorded;   /* inferences by launches as a recorded queue */
+    uint64_t elapsed_ns; /* from before the first input is written until the last output is read, without votes */
 } gputune_counters;
 
 void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_counters *last);

@@ -51,7 +51,8 @@ static bool is_made_for(const gputune_file *file, const gputune_device *device) 
 gputune_code take_device(factory *factory, const options *options, const gputune_file *file, opened **taken,
                          gputune_error *error) {
     const char *library = options->opencl_library, *name = options->device;
-    const gputune_device_options wanted = {*library ? library : NULL, *name ? name : NULL, file};
+    const gputune_device_options wanted = {.library = *library ? library : NULL, .device = *name ? name : NULL,
+                                           .file = file};
     gputune_device *device;
     opened *found = factory->devices;
     while (found && (strcmp(found->library, library) || strcmp(found->name, name) ||

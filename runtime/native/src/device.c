@@ -207,7 +207,7 @@ static gputune_code choose(gputune_device *device, const char *wanted, const gpu
 
 static gputune_code open_context(gputune_device *device, gputune_error *error) {
     cl_int status = 0;
-    device->context = device->cl.CreateContext(NULL, 1, &device->id, NULL, NULL, &status);
+    if (!device->is_given) device->context = device->cl.CreateContext(NULL, 1, &device->id, NULL, NULL, &status);
     if (device->context) device->queue = device->cl.CreateCommandQueue(device->context, device->id, 0, &status);
     return checked(error, "opening the device", status);
 }
@@ -232,15 +232,30 @@ static gputune_code open_chosen(gputune_device *device, gputune_error *error) {
     return open_context(device, error);
 }
 
+/* The device of a context that is open already, which is kept. */
+static gputune_code take_given(gputune_device *device, const gputune_device_options *given, gputune_error *error) {
+    device->id = given->device_id;
+    if (!given->context || !given->device_id)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "a context and a device of it are given together");
+    cl_int status = device->cl.GetDeviceInfo(device->id, CL_DEVICE_PLATFORM, sizeof device->platform,
+                                             &device->platform, NULL);
+    if (!status) status = device->cl.RetainContext(given->context);
+    if (!status) device->context = given->context;
+    device->is_given = !status;
+    device->identity = identity_of(device, device->platform, device->id);
+    return checked(error, "taking over an open context", status);
+}
+
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error) {
-    const gputune_device_options none = {NULL, NULL, NULL}, *given = options ? options : &none;
+    const gputune_device_options none = {.file = NULL}, *given = options ? options : &none;
     const char *wanted = given->device ? given->device : getenv("GPUTUNE_DEVICE");
     gputune_device *made = calloc(1, sizeof *made);
     *device = NULL;
     if (!made || !mutex_open(&made->turn)) return free(made), NO_MEMORY;
     made->process = getpid();
     gputune_code code = open_library(&made->cl, given->library, error);
-    if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
+    if (!code && (given->context || given->device_id)) code = take_given(made, given, error);
+    else if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
     if (!code) code = open_chosen(made, error);
     if (code) gputune_close_device(made);
     else *device = made;
@@ -267,7 +282,7 @@ gputune_code add_user(gputune_device *device, gputune_error *error) {
 
 void remove_user(gputune_device *device) {
     device_take(device);
-    if (!--device->users && device->is_cpu && is_here(device)) close_context(device);
+    if (!--device->users && device->is_cpu && !device->is_given && is_here(device)) close_context(device);
     device_leave(device);
 }
 

@@ -19,6 +19,7 @@ struct gputune_device {
     bool is_cpu, is_unified; /* unified: without memory of its own */
     bool svm_pointers;                          /* kernels take pointers into shared virtual memory */
     bool fine_grain_buffers, fine_grain_system; /* shared virtual memory that needs no commands */
+    bool is_given;      /* the context is one that the application has opened */
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
     pid_t process;      /* which has opened it */
     mutex turn;         /* what uses the queue or changes what follows holds it */

@@ -225,13 +225,16 @@ static void count_inference(gputune_counters *total, gputune_counters *last) {
     total->reads += last->reads;
     total->maps += last->maps;
     total->allocations += last->allocations;
+    total->elapsed_ns += last->elapsed_ns;
 }
 
 static gputune_code run(gputune_graph *graph, gputune_error *error) {
     memset(&graph->last, 0, sizeof graph->last);
     votes_begin(graph->votes, "execute");
     if (graph->recorder) record_begin(graph->recorder);
+    const uint64_t begun_ns = now_ns();
     gputune_code code = infer(graph, error);
+    graph->last.elapsed_ns = now_ns() - begun_ns;
     if (!code) count_inference(&graph->total, &graph->last);
     if (graph->recorder) code = record_end(graph, code, error);
     votes_end(graph->votes, "execute");

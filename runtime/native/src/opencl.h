@@ -30,7 +30,7 @@ enum {
     CL_DEVICE_MAX_WORK_ITEM_SIZES = 0x1005, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT = 0x100A,
     CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010, CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019, CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F,
     CL_DEVICE_LOCAL_MEM_SIZE = 0x1023, CL_DEVICE_NAME = 0x102B, CL_DEVICE_VENDOR = 0x102C, CL_DRIVER_VERSION = 0x102D,
-    CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030, CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
+    CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030, CL_DEVICE_PLATFORM = 0x1031, CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
     CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT = 0x103A, CL_MEM_READ_WRITE = 1 << 0, CL_MEM_USE_HOST_PTR = 1 << 3,
     CL_MEM_ALLOC_HOST_PTR = 1 << 4, CL_MEM_COPY_HOST_PTR = 1 << 5, CL_MAP_READ = 1 << 0, CL_MAP_WRITE = 1 << 1,
     CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BUILD_LOG = 0x1183,
@@ -54,6 +54,7 @@ enum {
     X(GetDeviceIDs, cl_int, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *)) \
     X(GetDeviceInfo, cl_int, (cl_device_id, cl_uint, CL_ANSWER)) \
     X(CreateContext, cl_context, (const intptr_t *, cl_uint, const cl_device_id *, void *, void *, cl_int *)) \
+    X(RetainContext, cl_int, (cl_context)) \
     X(ReleaseContext, cl_int, (cl_context)) \
     X(CreateCommandQueue, cl_command_queue, (cl_context, cl_device_id, cl_bitfield, cl_int *)) \
     X(ReleaseCommandQueue, cl_int, (cl_command_queue)) \

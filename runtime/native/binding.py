@@ -1,0 +1,499 @@
+"""Bind the C runtime of gputune.h: structures as they lie in C, and a class for each kind of object.
+
+An object may be closed in any order, twice, in another thread, by the garbage collector, at the end of the process and
+in a fork. C wants the reverse order of opening, so an object that others stand on is given back with the last of them.
+Calls release the interpreter lock, and C starts no Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy.typing as npt
+
+from gputune.core.errors import error_named
+from gputune.core.opened import Closing
+from gputune.runtime.context.records import TensorRecord
+
+MOST_DIMENSIONS = 16
+MESSAGE_BYTES = 512
+Array = npt.NDArray[Any]
+
+
+class _Error(Structure):
+    _fields_ = (("code", c_int), ("message", c_char * MESSAGE_BYTES))
+
+
+class _Tensor(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("rank", c_size_t),
+        ("shape", c_size_t * MOST_DIMENSIONS),
+        ("nbytes", c_size_t),
+    )
+
+
+class _GraphInfo(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("inputs", POINTER(_Tensor)),
+        ("input_count", c_size_t),
+        ("outputs", POINTER(_Tensor)),
+        ("output_count", c_size_t),
+        ("launch_count", c_size_t),
+        ("arena_bytes", c_size_t),
+    )
+
+
+class _DeviceOptions(Structure):
+    _fields_ = (
+        ("library", c_char_p),
+        ("device", c_char_p),
+        ("file", c_void_p),
+        ("context", c_void_p),
+        ("device_id", c_void_p),
+    )
+
+
+class _Shape(Structure):
+    _fields_ = (("input", c_char_p), ("rank", c_size_t), ("shape", c_size_t * MOST_DIMENSIONS))
+
+
+class _LoadOptions(Structure):
+    _fields_ = (
+        ("graph", c_char_p),
+        ("shapes", POINTER(_Shape)),
+        ("shape_count", c_size_t),
+        ("strict", c_bool),
+        ("one_by_one", c_bool),
+        ("group", c_void_p),
+        ("perf_profile", c_char_p),
+    )
+
+
+class Value(Structure):
+    """Say where a tensor is for an inference: an address, which is copied, or memory, which is used in place."""
+
+    _fields_ = (("name", c_char_p), ("data", c_void_p), ("memory", c_void_p))
+
+
+class Counters(Structure):
+    """Count how inferences ran and what they copied, as gputune_counters."""
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "inferences",
+            "persistent",
+            "aborted",
+            "launches",
+            "bytes_copied",
+            "writes",
+            "reads",
+            "maps",
+            "allocations",
+            "recorded",
+            "elapsed_ns",
+        )
+    )
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return {name: getattr(self, name) for name, _ in self._fields_}
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(_Error))
+_OBJECT = POINTER(c_void_p)
+_VALUES = [POINTER(Value), c_size_t, POINTER(Value), c_size_t]
+_ERROR = POINTER(_Error)
+
+STRUCTURES: Mapping[str, type[Structure]] = {
+    "gputune_error": _Error,
+    "gputune_tensor": _Tensor,
+    "gputune_graph_info": _GraphInfo,
+    "gputune_device_options": _DeviceOptions,
+    "gputune_shape": _Shape,
+    "gputune_load_options": _LoadOptions,
+    "gputune_value": Value,
+    "gputune_counters": Counters,
+}
+"""The structures of gputune.h by their names there."""
+
+SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
+    "code_name": (c_char_p, [c_int]),
+    "open": (c_int, [c_char_p, _OBJECT, _ERROR]),
+    "open_bytes": (c_int, [c_char_p, c_size_t, _OBJECT, _ERROR]),
+    "close": (None, [c_void_p]),
+    "context_count": (c_size_t, [c_void_p]),
+    "context_name": (c_char_p, [c_void_p, c_size_t]),
+    "context_device": (c_char_p, [c_void_p, c_size_t]),
+    "graph_count": (c_size_t, [c_void_p, c_size_t]),
+    "graph_info_of": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(_GraphInfo), _ERROR]),
+    "open_device": (c_int, [POINTER(_DeviceOptions), _OBJECT, _ERROR]),
+    "close_device": (None, [c_void_p]),
+    "device_name": (c_char_p, [c_void_p]),
+    "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
+    "wrap": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
+    "import": (c_int, [c_void_p, c_int, c_size_t, _OBJECT, _ERROR]),
+    "memory_data": (c_void_p, [c_void_p]),
+    "memory_kind": (c_char_p, [c_void_p]),
+    "free": (None, [c_void_p]),
+    "open_group": (c_int, [c_void_p, _OBJECT, c_size_t, _OBJECT, _ERROR]),
+    "close_group": (None, [c_void_p]),
+    "group_bytes": (c_size_t, [c_void_p]),
+    "load": (c_int, [c_void_p, c_void_p, POINTER(_LoadOptions), _OBJECT, _ERROR]),
+    "unload": (None, [c_void_p]),
+    "info": (POINTER(_GraphInfo), [c_void_p]),
+    "warning": (c_char_p, [c_void_p, c_size_t]),
+    "choice": (c_char_p, [c_void_p]),
+    "run": (c_int, [c_void_p, *_VALUES, _ERROR]),
+    "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
+    "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),
+    "counters_of": (None, [c_void_p, POINTER(Counters), POINTER(Counters)]),
+    "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),
+    "record": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "close_profile": (c_int, [c_void_p, _ERROR]),
+}
+"""Result and arguments of each function of gputune.h, by its name without `gputune_`."""
+
+
+class Info(NamedTuple):
+    """Describe a graph of a file: its inputs and outputs with names, shapes and dtypes, and bytes of its arenas."""
+
+    name: str
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    launch_count: int
+    arena_bytes: int
+
+
+class Native:
+    """Call the library at `path`. Functions are bound when they are called first."""
+
+    def __init__(self, path: Path) -> None:
+        """Load it. Raises OSError."""
+        self._library = ctypes.CDLL(str(path))
+        self._functions: dict[str, Any] = {}
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function that cannot fail, named without its prefix; return its result."""
+        if name not in self._functions:
+            function = self._library[f"gputune_{name}"]
+            function.restype, function.argtypes = SIGNATURES[name]
+            self._functions[name] = function
+        return self._functions[name](*arguments)
+
+    def checked(self, name: str, *arguments: Any) -> None:
+        """Call a function that can fail. Raises the error of core/errors.py that its code names."""
+        error = _Error()
+        if code := self.call(name, *arguments, byref(error)):
+            raise error_named(self.code_name(code))(error.message.decode(errors="replace"))
+
+    def made(self, name: str, *arguments: Any) -> int:
+        """Call a function that makes an object; return its address. Raises as checked does."""
+        made = c_void_p()
+        self.checked(name, *arguments, byref(made))
+        assert made.value
+        return made.value
+
+    def code_name(self, code: int) -> str:
+        """Return the name of a code, such as "checksum_mismatch"."""
+        return str(self.call("code_name", code).decode())
+
+    def open(self, path: Path | str) -> File:
+        """Open a context binary, package or ONNX file with EPContext nodes. Raises ContextError, OSError."""
+        return File(self, self.made("open", _path(path)))
+
+    def open_bytes(self, data: bytes) -> File:
+        """Open the bytes of such a file. Raises ContextError."""
+        return File(self, self.made("open_bytes", data, len(data)), data)
+
+    def device(
+        self,
+        file: File | None = None,
+        name: str | None = None,
+        opencl: str | None = None,
+        given: tuple[int, int] | None = None,
+    ) -> Device:
+        """Open a device: that of a file, or the best whose name or platform has `name` in it. opencl: the library of
+        OpenCL; given: addresses of an open cl_context and of its cl_device_id instead. Raises DeviceNotFound,
+        DeviceError."""
+        context, identifier = given or (None, None)
+        of_file = None if file is None else file.pointer
+        options = _DeviceOptions(_text(opencl), _text(name), of_file, context, identifier)
+        return Device(self, self.made("open_device", byref(options)))
+
+
+class _Object(Closing):
+    """Hold something that the library has made, and what it stands on."""
+
+    close_by = ""
+
+    def __init__(self, native: Native, pointer: int, *below: _Object) -> None:
+        self.native = native
+        self._pointer: int | None = pointer
+        self._held = _Held(native, self.close_by, pointer, tuple(one._held for one in below))
+        self._finalizer = weakref.finalize(self, self._held.drop)
+
+    @property
+    def pointer(self) -> int:
+        """Return its address. Raises ContextClosed once it is closed."""
+        if self._pointer is None:
+            raise error_named("context_closed")(f"this {type(self).__name__.lower()} was closed")
+        return self._pointer
+
+    @property
+    def closed(self) -> bool:
+        """Return whether close() was called."""
+        return self._pointer is None
+
+    def close(self) -> None:
+        """Give it back, unless others stand on it, which then do. A second call does nothing."""
+        self._pointer = None
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        _ = self.pointer
+        return self
+
+
+class _Held:
+    """Count what stands on an object of C, and give the object back when nothing does any more."""
+
+    _turn = threading.RLock()  # a finalizer may run while another is counted
+
+    def __init__(self, native: Native, close_by: str, pointer: int, below: tuple[_Held, ...]) -> None:
+        self._native, self._close_by, self._pointer, self._below = native, close_by, pointer, below
+        self._users = 1
+        with self._turn:
+            for one in below:
+                one._users += 1
+
+    def drop(self) -> None:
+        with self._turn:
+            self._users -= 1
+            last = not self._users
+        if not last:
+            return
+        try:
+            self._give_back()
+        finally:
+            for one in self._below:
+                one.drop()
+
+    def _give_back(self) -> None:
+        if SIGNATURES[self._close_by][0] is None:
+            self._native.call(self._close_by, self._pointer)
+        else:
+            self._native.checked(self._close_by, self._pointer)
+
+
+class File(_Object):
+    """Describe an open file: its contexts and their graphs."""
+
+    close_by = "close"
+
+    def __init__(self, native: Native, pointer: int, data: bytes = b"") -> None:
+        """data: the library reads these until the file is closed."""
+        super().__init__(native, pointer)
+        self._held.data = data  # type: ignore[attr-defined]  # as long as C has it
+
+    @property
+    def contexts(self) -> list[tuple[str, str]]:
+        """Return name and device of each context."""
+        count = self.native.call("context_count", self.pointer)
+        names = ("context_name", "context_device")
+        found = [[self.native.call(name, self.pointer, place).decode() for name in names] for place in range(count)]
+        return [(name, device) for name, device in found]
+
+    def graphs(self, context: int = 0) -> list[Info]:
+        """Return a description of each graph of a context. Raises ContextError."""
+        count = self.native.call("graph_count", self.pointer, context)
+        found = []
+        for place in range(count):
+            info = _GraphInfo()
+            self.native.checked("graph_info_of", self.pointer, context, place, byref(info))
+            found.append(_described(info))
+        return found
+
+
+class Device(_Object):
+    """Open memory, groups, graphs and profiles on a device."""
+
+    close_by = "close_device"
+
+    @property
+    def name(self) -> str:
+        """Return the device's name, as its driver has it."""
+        return str(self.native.call("device_name", self.pointer).decode())
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Allocate memory that host and device share as well as they can. Raises DeviceError."""
+        return Memory(self.native, self.native.made("allocate", self.pointer, nbytes), self)
+
+    def wrap(self, address: int, nbytes: int) -> Memory:
+        """Wrap memory of the process, which must live as long as the result. Raises DeviceError."""
+        return Memory(self.native, self.native.made("wrap", self.pointer, address, nbytes), self)
+
+    def import_(self, descriptor: int, nbytes: int) -> Memory:
+        """Import a sealed memfd or a dma-buf; the descriptor is duplicated. Raises DeviceError."""
+        return Memory(self.native, self.native.made("import", self.pointer, descriptor, nbytes), self)
+
+    def group(self, files: Sequence[File]) -> Group:
+        """Allocate arenas for the graphs of these files. Raises ContextError, DeviceError."""
+        pointers = (c_void_p * len(files))(*(file.pointer for file in files))
+        return Group(self.native, self.native.made("open_group", self.pointer, pointers, len(files)), self)
+
+    def load(
+        self,
+        file: File,
+        graph: str | None = None,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        strict: bool = False,
+        one_by_one: bool = False,
+        group: Group | None = None,
+        perf_profile: str | None = None,
+    ) -> Graph:
+        """Load a graph, as gputune_load; the file may be closed then. Raises ContextError, DeviceError, ValueError."""
+        made = [
+            _Shape(name.encode(), len(shape), (c_size_t * MOST_DIMENSIONS)(*shape))
+            for name, shape in (shapes or {}).items()
+        ]
+        wanted = _LoadOptions(
+            graph=_text(graph),
+            shapes=(_Shape * len(made))(*made),
+            shape_count=len(made),
+            strict=strict,
+            one_by_one=one_by_one,
+            group=None if group is None else group.pointer,
+            perf_profile=_text(perf_profile),
+        )
+        below = (self,) if group is None else (self, group)
+        return Graph(self.native, self.native.made("load", self.pointer, file.pointer, byref(wanted)), *below)
+
+    def profile(self, path: Path, detailed: bool = False) -> Profile:
+        """Open a profile log. Raises DeviceError, OSError."""
+        return Profile(self.native, self.native.made("open_profile", self.pointer, _path(path), int(detailed)), self)
+
+
+class Memory(_Object):
+    """Hold memory that a device uses in place, or why that is copied."""
+
+    close_by = "free"
+
+    @property
+    def kind(self) -> str:
+        """Return "shared", "mapped", or why it is copied."""
+        return str(self.native.call("memory_kind", self.pointer).decode())
+
+    @property
+    def address(self) -> int:
+        """Return where the host sees it between inferences; 0 if the host cannot."""
+        return self.native.call("memory_data", self.pointer) or 0
+
+
+class Group(_Object):
+    """Hold arenas that several graphs share."""
+
+    close_by = "close_group"
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all arenas."""
+        return int(self.native.call("group_bytes", self.pointer))
+
+
+class Profile(_Object):
+    """Hold an open profile log."""
+
+    close_by = "close_profile"
+
+
+class Graph(_Object):
+    """Run a loaded graph."""
+
+    close_by = "unload"
+
+    @functools.cached_property
+    def info(self) -> Info:
+        """Return its description."""
+        return _described(self.native.call("info", self.pointer).contents)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return each cause of unexpected cost so far."""
+        found: list[str] = []
+        while (line := self.native.call("warning", self.pointer, len(found))) is not None:
+            found.append(line.decode(errors="replace"))
+        return found
+
+    @property
+    def choice(self) -> str:
+        """Return which context of a package was loaded and why; "" for other files."""
+        return str(self.native.call("choice", self.pointer).decode())
+
+    def counters(self) -> tuple[Counters, Counters]:
+        """Return the counts of all inferences and of the last one."""
+        total, last = Counters(), Counters()
+        self.native.call("counters_of", self.pointer, byref(total), byref(last))
+        return total, last
+
+    def run(self, inputs: Iterable[tuple[str, Array | Memory]], outputs: Iterable[tuple[str, Array | Memory]]) -> None:
+        """Run one inference. Arrays are C-contiguous and of exactly the size of their tensor. Raises DeviceError,
+        ValueError."""
+        given, taken = values(inputs), values(outputs)
+        self.native.checked("run", self.pointer, given, len(given), taken, len(taken))
+
+    def record(self, profile: Profile | None) -> None:
+        """Record the inferences from now on; None ends that. Raises DeviceError."""
+        self.native.checked("record", self.pointer, None if profile is None else profile.pointer)
+
+    def set_perf_profile(self, preset: str | None) -> None:
+        """Make inferences from now on vote as a preset says; None ends that. Raises ValueError."""
+        self.native.checked("set_perf_profile", self.pointer, _text(preset))
+
+
+def values(tensors: Iterable[tuple[str, Array | Memory]]) -> ctypes.Array[Value]:
+    """Return tensors as gputune_value. What they lie in must live as long as the result is used."""
+    found = [
+        Value(name.encode(), None, tensor.pointer)
+        if isinstance(tensor, Memory)
+        else Value(name.encode(), tensor.ctypes.data if tensor.size else None, None)
+        for name, tensor in tensors
+    ]
+    return (Value * len(found))(*found)
+
+
+def _described(info: _GraphInfo) -> Info:
+    def tensors(first: Any, count: int) -> tuple[TensorRecord, ...]:
+        return tuple(
+            TensorRecord(one.name.decode(), tuple(one.shape[: one.rank]), one.dtype.decode()) for one in first[:count]
+        )
+
+    return Info(
+        info.name.decode(),
+        tensors(info.inputs, info.input_count),
+        tensors(info.outputs, info.output_count),
+        info.launch_count,
+        info.arena_bytes,
+    )
+
+
+def _text(text: str | None) -> bytes | None:
+    """Return a text for C. Raises ValueError for one with a zero, at which C would end it."""
+    if text is not None and "\0" in text:
+        raise ValueError(f"{text!r} has a zero character")
+    return None if text is None else text.encode()
+
+
+def _path(path: Path | str) -> bytes:
+    return _text(str(path)) or b""
