@@ -46,6 +46,8 @@ class _Kept:
         self.file = path.open("w", encoding="utf-8")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if not hasattr(report, "cpu_s"):  # pytest-xdist makes one for a process that has ended
+            return
         row = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome}
         row |= {"wall_s": report.duration, "cpu_s": report.cpu_s, "may_be_long": report.may_be_long}
         self._write(row)

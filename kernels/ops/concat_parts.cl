@@ -47,9 +47,11 @@ static void copy(__global const TYPE *restrict part, __global TYPE *restrict out
 }
 
 // Copies when the vector is one of this part's, else makes it a vector of the parts behind.
-#define PART(name, size, start)                                  \
-    if (vector >= 0 && vector < (size + VW - 1) / VW)            \
-        copy(name, output, size, start, vector, first);          \
+#define PART(name, size, start)                         \
+    if (vector < (size + VW - 1) / VW) {                \
+        copy(name, output, size, start, vector, first); \
+        return;                                         \
+    }                                                   \
     vector -= (size + VW - 1) / VW;
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))

@@ -1,11 +1,14 @@
 """Test the report on what a run of the tests took."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import durations
+from tests.project.sources import ROOT
 
 
 def test_a_report_adds_times_by_room_test_and_fixture(tmp_path: Path) -> None:
@@ -28,6 +31,16 @@ def test_a_report_adds_times_by_room_test_and_fixture(tmp_path: Path) -> None:
     assert [line[0] for line in lines].count(names[1]) == 2  # of the dearest, and too long
     assert [line[0] for line in lines].count(names[0]) == 1
     assert ["server (session) of tests/cache/test_b.py", "2", "3.0"] in lines
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_fails_its_test_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("import os\ndef test_ends(): os._exit(9)\ndef test_goes_on(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.durations", "--durations_file", str(tmp_path / "kept")]
+    command += ["-n", "1", "--rootdir", str(tmp_path), str(tmp_path)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in ran.stdout, ran.stdout
+    assert any("test_goes_on" in row["test"] for row in durations.rows_of(tmp_path / "kept"))
 
 
 @pytest.mark.parametrize("content", [None, "no durations\n"])
