@@ -1,30 +1,29 @@
 """Bind the C runtime of gputune.h: structures as they lie in C, and a class for each kind of object.
 
-An object may be closed in any order, twice, in another thread, by the garbage collector, at the end of the process and
-in a fork. C wants the reverse order of opening, so an object that others stand on is given back with the last of them.
-Calls release the interpreter lock, and C starts no Python.
+Objects may be closed in any order (closing.py). Calls release the interpreter lock, and C starts no Python.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import threading
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from gputune.core.errors import error_named
-from gputune.core.opened import Closing
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.native.closing import NativeObject
 
 MOST_DIMENSIONS = 16
 MESSAGE_BYTES = 512
 Array = npt.NDArray[Any]
+Bytes = bytes | ctypes.Array[c_char]
 
 
 class _Error(Structure):
@@ -86,7 +85,7 @@ class Value(Structure):
 
 
 class Counters(Structure):
-    """Count how inferences ran and what they copied, as gputune_counters."""
+    """Count how inferences ran and what they copied."""
 
     _fields_ = tuple(
         (name, c_uint64)
@@ -107,7 +106,7 @@ class Counters(Structure):
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
-        return {name: getattr(self, name) for name, _ in self._fields_}
+        return {name: getattr(self, name) for name, *_ in self._fields_}
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(_Error))
@@ -197,6 +196,10 @@ class Native:
         if code := self.call(name, *arguments, byref(error)):
             raise error_named(self.code_name(code))(error.message.decode(errors="replace"))
 
+    def give_back(self, name: str, pointer: int) -> None:
+        """Call the function that closes an object. Raises as checked does."""
+        (self.call if SIGNATURES[name][0] is None else self.checked)(name, pointer)
+
     def made(self, name: str, *arguments: Any) -> int:
         """Call a function that makes an object; return its address. Raises as checked does."""
         made = c_void_p()
@@ -212,7 +215,7 @@ class Native:
         """Open a context binary, package or ONNX file with EPContext nodes. Raises ContextError, OSError."""
         return File(self, self.made("open", _path(path)))
 
-    def open_bytes(self, data: bytes) -> File:
+    def open_bytes(self, data: Bytes) -> File:
         """Open the bytes of such a file. Raises ContextError."""
         return File(self, self.made("open_bytes", data, len(data)), data)
 
@@ -232,68 +235,12 @@ class Native:
         return Device(self, self.made("open_device", byref(options)))
 
 
-class _Object(Closing):
-    """Hold something that the library has made, and what it stands on."""
-
-    close_by = ""
+class _Object(NativeObject):
+    """Hold something that the library has made."""
 
     def __init__(self, native: Native, pointer: int, *below: _Object) -> None:
+        super().__init__(native, pointer, *below)
         self.native = native
-        self._pointer: int | None = pointer
-        self._held = _Held(native, self.close_by, pointer, tuple(one._held for one in below))
-        self._finalizer = weakref.finalize(self, self._held.drop)
-
-    @property
-    def pointer(self) -> int:
-        """Return its address. Raises ContextClosed once it is closed."""
-        if self._pointer is None:
-            raise error_named("context_closed")(f"this {type(self).__name__.lower()} was closed")
-        return self._pointer
-
-    @property
-    def closed(self) -> bool:
-        """Return whether close() was called."""
-        return self._pointer is None
-
-    def close(self) -> None:
-        """Give it back, unless others stand on it, which then do. A second call does nothing."""
-        self._pointer = None
-        self._finalizer()
-
-    def __enter__(self) -> Self:
-        _ = self.pointer
-        return self
-
-
-class _Held:
-    """Count what stands on an object of C, and give the object back when nothing does any more."""
-
-    _turn = threading.RLock()  # a finalizer may run while another is counted
-
-    def __init__(self, native: Native, close_by: str, pointer: int, below: tuple[_Held, ...]) -> None:
-        self._native, self._close_by, self._pointer, self._below = native, close_by, pointer, below
-        self._users = 1
-        with self._turn:
-            for one in below:
-                one._users += 1
-
-    def drop(self) -> None:
-        with self._turn:
-            self._users -= 1
-            last = not self._users
-        if not last:
-            return
-        try:
-            self._give_back()
-        finally:
-            for one in self._below:
-                one.drop()
-
-    def _give_back(self) -> None:
-        if SIGNATURES[self._close_by][0] is None:
-            self._native.call(self._close_by, self._pointer)
-        else:
-            self._native.checked(self._close_by, self._pointer)
 
 
 class File(_Object):
@@ -301,10 +248,10 @@ class File(_Object):
 
     close_by = "close"
 
-    def __init__(self, native: Native, pointer: int, data: bytes = b"") -> None:
-        """data: the library reads these until the file is closed."""
+    def __init__(self, native: Native, pointer: int, data: Bytes = b"") -> None:
+        """Keep data, which the library reads until the file is closed."""
         super().__init__(native, pointer)
-        self._held.data = data  # type: ignore[attr-defined]  # as long as C has it
+        self.keep(data)
 
     @property
     def contexts(self) -> list[tuple[str, str]]:
@@ -339,9 +286,11 @@ class Device(_Object):
         """Allocate memory that host and device share as well as they can. Raises DeviceError."""
         return Memory(self.native, self.native.made("allocate", self.pointer, nbytes), self)
 
-    def wrap(self, address: int, nbytes: int) -> Memory:
-        """Wrap memory of the process, which must live as long as the result. Raises DeviceError."""
-        return Memory(self.native, self.native.made("wrap", self.pointer, address, nbytes), self)
+    def wrap(self, array: Array) -> Memory:
+        """Wrap the memory of a C-contiguous array, which the result keeps. Raises DeviceError."""
+        made = Memory(self.native, self.native.made("wrap", self.pointer, address_of(array), array.nbytes), self)
+        made.keep(array)
+        return made
 
     def import_(self, descriptor: int, nbytes: int) -> Memory:
         """Import a sealed memfd or a dma-buf; the descriptor is duplicated. Raises DeviceError."""
@@ -400,6 +349,17 @@ class Memory(_Object):
         """Return where the host sees it between inferences; 0 if the host cannot."""
         return self.native.call("memory_data", self.pointer) or 0
 
+    def array(self, dtype: str, shape: Sequence[int]) -> Array:
+        """Return the start of the memory as an array, which must not be used once it is freed. Raises ValueError if the
+        host cannot see it."""
+        address = self.address
+        if not address:
+            raise ValueError("the host cannot see this memory")
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        seen = memoryview((c_char * nbytes).from_address(address)).cast("B")
+        found: Array = np.frombuffer(seen, np.dtype(dtype)).reshape(shape)
+        return found
+
 
 class Group(_Object):
     """Hold arenas that several graphs share."""
@@ -441,17 +401,30 @@ class Graph(_Object):
         """Return which context of a package was loaded and why; "" for other files."""
         return str(self.native.call("choice", self.pointer).decode())
 
-    def counters(self) -> tuple[Counters, Counters]:
-        """Return the counts of all inferences and of the last one."""
+    def counters(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the counts of all inferences and of the last one, by name."""
         total, last = Counters(), Counters()
         self.native.call("counters_of", self.pointer, byref(total), byref(last))
-        return total, last
+        return total.as_dict(), last.as_dict()
 
-    def run(self, inputs: Iterable[tuple[str, Array | Memory]], outputs: Iterable[tuple[str, Array | Memory]]) -> None:
-        """Run one inference. Arrays are C-contiguous and of exactly the size of their tensor. Raises DeviceError,
-        ValueError."""
-        given, taken = values(inputs), values(outputs)
-        self.native.checked("run", self.pointer, given, len(given), taken, len(taken))
+    def outputs(self) -> dict[str, Array]:
+        """Return new arrays for its outputs."""
+        return {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self.info.outputs}
+
+    def run(self, inputs: Tensors, outputs: Tensors | None = None) -> dict[str, Array]:
+        """Run one inference, and return new arrays with its outputs unless `outputs` says where each is wanted. Raises
+        DeviceError, ValueError."""
+        made = self.outputs() if outputs is None else {}
+        wanted = made if outputs is None else outputs
+        for tensors, sizes in zip((inputs, wanted), self._sizes, strict=True):
+            _check_arrays(tensors, sizes)
+        self.native.checked("run", self.pointer, values(inputs), len(inputs), values(wanted), len(wanted))
+        return made
+
+    @functools.cached_property
+    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        inputs, outputs = self.info.inputs, self.info.outputs
+        return {one.name: one.nbytes for one in inputs}, {one.name: one.nbytes for one in outputs}
 
     def record(self, profile: Profile | None) -> None:
         """Record the inferences from now on; None ends that. Raises DeviceError."""
@@ -462,15 +435,36 @@ class Graph(_Object):
         self.native.checked("set_perf_profile", self.pointer, _text(preset))
 
 
-def values(tensors: Iterable[tuple[str, Array | Memory]]) -> ctypes.Array[Value]:
+Tensors = Mapping[str, Array | Memory]
+"""Inputs or outputs by their names."""
+
+
+def values(tensors: Tensors) -> ctypes.Array[Value]:
     """Return tensors as gputune_value. What they lie in must live as long as the result is used."""
-    found = [
-        Value(name.encode(), None, tensor.pointer)
-        if isinstance(tensor, Memory)
-        else Value(name.encode(), tensor.ctypes.data if tensor.size else None, None)
-        for name, tensor in tensors
-    ]
-    return (Value * len(found))(*found)
+    found = (Value * len(tensors))()
+    for value, (name, tensor) in zip(found, tensors.items(), strict=True):
+        value.name = name.encode()
+        if isinstance(tensor, Memory):
+            value.memory = tensor.pointer
+        elif tensor.size:
+            value.data = address_of(tensor)
+    return found
+
+
+def address_of(array: Array) -> int:
+    """Return where an array's first element is."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _check_arrays(tensors: Tensors, sizes: Mapping[str, int]) -> None:
+    """Raise ValueError for an array that C cannot read or write as a tensor of that many bytes."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Memory):
+            continue
+        if not tensor.flags.c_contiguous:
+            raise ValueError(f"the array for {name!r} is not C-contiguous")
+        if tensor.size and sizes.get(name, tensor.nbytes) != tensor.nbytes:
+            raise ValueError(f"{name!r} has {sizes[name]} bytes, the array for it {tensor.nbytes}")
 
 
 def _described(info: _GraphInfo) -> Info:

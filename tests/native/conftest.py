@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from gputune.runtime.native.binding import Native
 from tests.conftest import NO_CI
-from tests.native.binding import Native
 from tests.native.compiling import compiler, library, opencl_library
 
 

@@ -233,6 +233,7 @@ API object *clCreateCommandQueue(object *context, void *of, uint64_t wishes, int
     return queue;
 }
 
+API int32_t clRetainContext(object *context) { return shared(context), 0; }
 API int32_t clReleaseContext(object *context) { return release(context); }
 API int32_t clReleaseCommandQueue(object *queue) { return release(queue); }
 API int32_t clFlush(object *queue) { return queue->commands++, fails() ? OUT_OF_RESOURCES : 0; }

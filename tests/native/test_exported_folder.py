@@ -17,8 +17,8 @@ from gputune.client.outputs import file_stems
 from gputune.client.run.net_run import mostly_by_launches
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.persistent import Runs
+from gputune.runtime.native.binding import Native
 from tests.client.evil_names import EVIL
-from tests.native.binding import Native
 from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, sanitizers
 from tests.native.fake import ELEMENTS, HERE, STAGES, doubling_context, fake_library, named_context
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.native.binding import Group, Native, NativeError
+from gputune.core.errors import BuildFailed, DeviceNotFound, LaunchFailed, LimitExceeded, UnusableMemory, WrongDevice
+from gputune.runtime.native.binding import Group, Native
+from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, Fake, compact_context, doubling_context
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
@@ -51,34 +53,24 @@ def test_every_call_may_fail(native: Native, fake: Fake, tmp_path: Path) -> None
     """Errors are told by a name, save where there is another way; nothing crashes, hangs, or stays behind."""
     path = doubling_context(tmp_path / "a.bin")
     infer(native, fake, path)
-    calls, names = fake.calls, set()
+    calls, kinds = fake.calls, set[type[Exception]]()
     assert calls > 20
     for number in range(1, calls + 1):
         fake.fail_at(number)
         try:
             results = infer(native, fake, path)
-        except NativeError as error:
-            assert error.message
-            assert "\n" not in error.message
-            names.add(error.name)
+        except FAILURES as error:
+            assert str(error)
+            assert "\n" not in str(error)
+            kinds.add(type(error))
         except AssertionError:  # a warning: the program was built from source
             continue
         else:
             assert all(result.tobytes() == (VALUES * 2**STAGES).tobytes() for result in results), number
         fake.fail_at(0)
         assert fake.alive == 0, f"call {number} failed, in {fake.failed}, and something was not released"
-    assert (
-        {"device_not_found", "limit_exceeded"}
-        <= names
-        <= {
-            "device_not_found",
-            "limit_exceeded",
-            "launch_failed",
-            "build_failed",
-            "unusable_memory",
-            "wrong_device",
-        }
-    )
+    certain = {DeviceNotFound, LimitExceeded}
+    assert certain <= kinds <= {*certain, LaunchFailed, BuildFailed, UnusableMemory, WrongDevice}
 
 
 def test_a_binary_that_the_driver_refuses_is_built_from_source(native: Native, fake: Fake, tmp_path: Path) -> None:
@@ -112,7 +104,7 @@ def test_a_packing_that_fails_leaves_nothing_in_a_group(native: Native, fake: Fa
         for number in range(1, calls + 1):
             with device.group([file]) as group:
                 fake.fail_at(number)
-                with contextlib.suppress(NativeError):
+                with contextlib.suppress(*FAILURES):
                     load(group)
                 fake.fail_at(0)
                 load(group)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.binding import Native
+from gputune.runtime.native.binding import Native
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment
 from tests.native.fake import HERE, doubling_context, fake_library
 

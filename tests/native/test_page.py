@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from gputune.runtime import native
-from tests.native.binding import Native
+from gputune.runtime.native.binding import Native
 from tests.native.compiling import INCLUDE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "native.md").read_text(encoding="utf-8")

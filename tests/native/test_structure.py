@@ -3,7 +3,6 @@
 import re
 
 from gputune.runtime import native
-from tests.native.binding import SIGNATURES
 
 MOST_LINES_OF_A_FUNCTION = 59
 MOST_COLUMNS = 120
@@ -68,9 +67,3 @@ def test_each_part_of_a_graph_has_a_header_and_no_header_includes_itself() -> No
     while last := {name for name, others in left.items() if not others}:
         left = {name: others - last for name, others in left.items() if name not in last}
     assert not left, "a circle"
-
-
-def test_the_binding_has_every_function_of_the_header() -> None:
-    header = (native.FOLDER / "include" / "gputune.h").read_text(encoding="utf-8")
-    code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-    assert set(re.findall(r"\bgputune_(\w+)\(", code)) == set(SIGNATURES)

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.native.binding import Device, File, Memory, Native
 from gputune.runtime.profiling.log import read_log
-from tests.native.binding import Device, File, Memory, Native, NativeError
+from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 
 ONES = np.ones(ELEMENTS, np.float32)
@@ -59,9 +61,8 @@ def test_a_run_after_one_that_has_failed_is_like_the_first(opened: tuple[File, D
         assert calls
         for call in range(1, calls + 1):
             fake.fail_at(call)
-            with pytest.raises(NativeError) as failed:
+            with pytest.raises(LimitExceeded):
                 graph.run({"x": 9 * ONES}, outputs)
-            assert failed.value.name == "limit_exceeded"
             fake.fail_at(0)
             assert set(graph.run({"x": 2 * ONES})["y"]) == {2 * TIMES}
             counted = graph.counters()
@@ -72,7 +73,7 @@ def test_values_that_were_refused_are_forgotten(opened: tuple[File, Device]) -> 
     file, device = opened
     with device.load(file) as graph, device.allocate(NBYTES) as y:
         for _ in range(2):
-            with pytest.raises(NativeError, match="needs the input 'x'"):
+            with pytest.raises(ValueError, match="needs the input 'x'"):
                 graph.run({}, {"y": y})
         assert set(graph.run({"x": ONES})["y"]) == {TIMES}
         assert not holds(y, TIMES)
@@ -87,8 +88,8 @@ def test_a_load_after_one_that_has_failed_is_like_the_first(opened: tuple[File, 
         fake.fail_at(call)
         try:
             device.load(file).close()
-        except NativeError as error:
-            assert error.name in ("limit_exceeded", "build_failed", "launch_failed"), fake.failed
+        except FAILURES as error:
+            assert isinstance(error, (LimitExceeded, BuildFailed, LaunchFailed)), fake.failed
         fake.fail_at(0)
         with device.load(file) as graph:
             assert not graph.warnings
@@ -129,11 +130,9 @@ def test_a_descriptor_has_as_much_memory_as_it_has(opened: tuple[File, Device]) 
     with MemHandle.allocate(NBYTES) as handle:
         size = os.fstat(handle.fileno()).st_size
         for _ in range(2):
-            with pytest.raises(
-                NativeError, match=f"{size + 1} bytes are asked for, the descriptor's memory has {size}"
-            ) as no:
+            wrong = f"{size + 1} bytes are asked for, the descriptor's memory has {size}"
+            with pytest.raises(UnusableMemory, match=wrong):
                 device.import_(handle.fileno(), size + 1)
-            assert no.value.name == "unusable_memory"
             with device.import_(handle.fileno(), size) as memory:
                 assert memory.array("uint8", (size,)).sum() == 0
 

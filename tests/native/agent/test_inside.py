@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, LaunchFailed, LimitExceeded
 from gputune.runtime import native
+from gputune.runtime.native.binding import Native
 from gputune.server.agent.connection import _error_of
 from gputune.server.agent.messages import Failed
-from tests.native.binding import Native
 from tests.native.compiling import SOURCES, driver
 
 pytestmark = pytest.mark.usefixtures("c_compiler")

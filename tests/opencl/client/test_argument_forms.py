@@ -23,9 +23,9 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import OFFSETS, Context
 from gputune.runtime.execution.executor import Executor
+from gputune.runtime.native.binding import Native
 from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.native.binding import Native
 from tests.native.conftest import c_compiler, native
 from tests.opencl.conftest import KernelBench
 from tests.opencl.contexts import MODELS, compiling, inputs_of, opened, outputs, written

@@ -15,10 +15,10 @@ from gputune.runtime.context.records import NEEDS
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES
 from gputune.runtime.devices.proofs import Answer, Proofs
+from gputune.runtime.native.binding import Native
 from tests.asking_package.tenfold import FEATURE, OPERATOR
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
-from tests.native.binding import Native
 from tests.native.conftest import c_compiler, native
 
 __all__ = ["c_compiler", "native"]

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from gputune.client.context.memory import weights
+from gputune.core.errors import ChecksumMismatch, WrongDevice
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import context_of, open_context
+from gputune.runtime.native.binding import Native
 from tests.client.model.test_alternatives import two_blocks
-from tests.native.binding import Native, NativeError
 from tests.opencl.contexts import MODELS, compiling, inputs_of, opened, outputs, written
 from tests.strategies.files.contexts import head_of, header_of, need_of, with_head
 
@@ -79,7 +80,7 @@ def test_weights_that_were_changed_are_not_packed(
     whole[-1] ^= 1
     path.write_bytes(whole)
     with native.open(path) as file, native.device(file, backend.identity.name) as device:
-        with pytest.raises(NativeError, match=r"checksum_mismatch: .*weights section .* is damaged"):
+        with pytest.raises(ChecksumMismatch, match=r"weights section .* is damaged"):
             for name in ("blocks", "products"):
                 device.load(file, graph=name).close()
         path.unlink()
@@ -98,6 +99,6 @@ def test_what_is_too_large_to_be_packed_is_refused_with_the_device(
     with (
         native.open(path) as file,
         native.device(file, backend.identity.name) as device,
-        pytest.raises(NativeError, match=r"wrong_device: .*a buffer of [0-9]+ bytes"),
+        pytest.raises(WrongDevice, match=r"a buffer of [0-9]+ bytes"),
     ):
         device.load(file, graph="products")

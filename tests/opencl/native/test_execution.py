@@ -22,9 +22,9 @@ from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.verdict import open_chosen
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.native.binding import Array, Device, File, Memory, Native
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
-from tests.native.binding import Array, Device, File, Memory, Native, NativeError
 from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, opencl_library, sanitizers
 from tests.opencl.contexts import contexts, inputs_of, loaded
 from tests.opencl.runtime import made
@@ -215,9 +215,8 @@ def test_another_drivers_programs_are_built_from_source_or_refused(
             len(context.programs) if part == "binaries" else 1
         )
         np.testing.assert_allclose(graph.run({"x": X})["y"], expected(X), rtol=1e-5)
-    with pytest.raises(NativeError) as refused:
+    with pytest.raises(WrongDevice):
         device.load(file, strict=True)
-    assert refused.value.name == "wrong_device"
 
 
 @pytest.mark.parametrize(
@@ -246,9 +245,9 @@ def test_a_packages_context_is_chosen_as_in_python(
         try:
             chosen = open_chosen(package, backend.identity, computes=True)
         except WrongDevice as error:
-            with pytest.raises(NativeError, match="made by the null device") as refused:
+            with pytest.raises(WrongDevice, match="made by the null device"):
                 device.load(file)
-            assert (refused.value.name, "made by the null device" in str(error)) == ("wrong_device", True)
+            assert "made by the null device" in str(error)
             return
         assert chosen.choice is not None
         with device.load(file) as graph:
@@ -286,16 +285,15 @@ def test_wrong_values_are_refused_by_name(backend: Backend, opened: Open, tmp_pa
             ({"x": memory}, {"y": memory}, "would share memory"),
         ]
         for inputs, outputs, message in cases:
-            with pytest.raises(NativeError, match=message) as refused:
+            with pytest.raises(ValueError, match=message):
                 graph.run(inputs, outputs or {"y": x.copy()})
-            assert refused.value.name == "invalid_argument"
         np.testing.assert_array_equal(graph.run({"x": x})["y"], made.expected(x))
         empty = np.zeros((1, 0), np.float32)  # an input that the graph would have if it had elements
         np.testing.assert_array_equal(graph.run({"past": empty, "x": x})["y"], made.expected(x))
-        with pytest.raises(NativeError, match="needs either data or memory"):
+        with pytest.raises(ValueError, match="needs either data or memory"):
             graph.run({"x": x[:0]})
     for shapes in ({"x": (ELEMENTS + 1,)}, {"past": (1, 2)}, {"x": (0,)}):
-        with pytest.raises(NativeError, match="there is no graph"):
+        with pytest.raises(ValueError, match="there is no graph"):
             device.load(file, shapes=shapes)
     with device.load(file, shapes={"past": (1, 0), "x": (ELEMENTS,)}) as graph:
-        assert graph.info["name"] == "made"
+        assert graph.info.name == "made"

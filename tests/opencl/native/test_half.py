@@ -15,9 +15,9 @@ from gputune.client.run.local_device import LocalDevice
 from gputune.core.dtypes import FLOAT, HALF
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
+from gputune.runtime.native.binding import Native
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build
-from tests.native.binding import Native
 from tests.opencl.contexts import compiling, inputs_of, opened, outputs, written
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gputune.runtime.backends import Backend
-from tests.native.binding import Native
+from gputune.runtime.native.binding import CALLBACK, Native, values
 from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]
@@ -22,21 +22,20 @@ def test_they_end_in_their_order_and_before_unloading(
     path = contexts(backend, plan, tmp_path / "model.bin")
     with native.open(path) as file, native.device(file) as device, device.load(file) as graph:
         inputs = [
-            {
-                name: generator.standard_normal(tensor["shape"]).astype(tensor["dtype"])
-                for name, tensor in graph.info["inputs"].items()
-            }
+            {tensor.name: generator.standard_normal(tensor.shape).astype(tensor.dtype) for tensor in graph.info.inputs}
             for _ in range(INFERENCES)
         ]
         wanted = [graph.run(each) for each in inputs]
         outputs = [graph.outputs() for _ in inputs]
 
         def asked(number: int) -> Any:
-            def done(code: str) -> None:
+            def done(user: object, code: int, error: object) -> None:
                 with lock:
-                    ended.append((number, code))
+                    ended.append((number, native.code_name(code)))
 
-            return graph.run_async(inputs[number], outputs[number], done)
+            given, taken, callback = values(inputs[number]), values(outputs[number]), CALLBACK(done)
+            native.checked("run_async", graph.pointer, given, len(given), taken, len(taken), callback, None)
+            return given, taken, callback
 
         kept = [asked(number) for number in range(INFERENCES)]
     assert ended == [(number, "ok") for number in range(INFERENCES)]

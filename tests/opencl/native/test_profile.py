@@ -11,9 +11,9 @@ from gputune.client.viewer.account import account_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.native.binding import Graph, Native
 from gputune.runtime.profiling.log import Log, read_log
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Part, digest_of, logged_launches
-from tests.native.binding import Graph, Native
 from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]
@@ -33,10 +33,7 @@ def graph_of(model: Path) -> GraphRecord:
 
 def inputs_of(graph: Graph) -> dict[str, Any]:
     generator = np.random.default_rng(1)
-    return {
-        name: generator.standard_normal(tensor["shape"]).astype(tensor["dtype"])
-        for name, tensor in graph.info["inputs"].items()
-    }
+    return {tensor.name: generator.standard_normal(tensor.shape).astype(tensor.dtype) for tensor in graph.info.inputs}
 
 
 def recorded(native: Native, model: Path, log: Path, detailed: bool, **options: Any) -> Log:
