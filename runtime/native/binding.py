@@ -9,7 +9,7 @@ import ctypes
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_char, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,151 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.errors import error_named
+from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.native.closing import NativeObject
+from gputune.runtime.native.declarations import (
+    MOST_DIMENSIONS,
+    SIGNATURES,
+    Counters,
+    DeviceOptions,
+    Error,
+    GraphInfo,
+    LoadOptions,
+    Shape,
+    Value,
+)
 
-MOST_DIMENSIONS = 16
-MESSAGE_BYTES = 512
 Array = npt.NDArray[Any]
 Bytes = bytes | ctypes.Array[c_char]
-
-
-class _Error(Structure):
-    _fields_ = (("code", c_int), ("message", c_char * MESSAGE_BYTES))
-
-
-class _Tensor(Structure):
-    _fields_ = (
-        ("name", c_char_p),
-        ("dtype", c_char_p),
-        ("rank", c_size_t),
-        ("shape", c_size_t * MOST_DIMENSIONS),
-        ("nbytes", c_size_t),
-    )
-
-
-class _GraphInfo(Structure):
-    _fields_ = (
-        ("name", c_char_p),
-        ("inputs", POINTER(_Tensor)),
-        ("input_count", c_size_t),
-        ("outputs", POINTER(_Tensor)),
-        ("output_count", c_size_t),
-        ("launch_count", c_size_t),
-        ("arena_bytes", c_size_t),
-    )
-
-
-class _DeviceOptions(Structure):
-    _fields_ = (
-        ("library", c_char_p),
-        ("device", c_char_p),
-        ("file", c_void_p),
-        ("context", c_void_p),
-        ("device_id", c_void_p),
-    )
-
-
-class _Shape(Structure):
-    _fields_ = (("input", c_char_p), ("rank", c_size_t), ("shape", c_size_t * MOST_DIMENSIONS))
-
-
-class _LoadOptions(Structure):
-    _fields_ = (
-        ("graph", c_char_p),
-        ("shapes", POINTER(_Shape)),
-        ("shape_count", c_size_t),
-        ("strict", c_bool),
-        ("one_by_one", c_bool),
-        ("group", c_void_p),
-        ("perf_profile", c_char_p),
-    )
-
-
-class Value(Structure):
-    """Say where a tensor is for an inference: an address, which is copied, or memory, which is used in place."""
-
-    _fields_ = (("name", c_char_p), ("data", c_void_p), ("memory", c_void_p))
-
-
-class Counters(Structure):
-    """Count how inferences ran and what they copied."""
-
-    _fields_ = tuple(
-        (name, c_uint64)
-        for name in (
-            "inferences",
-            "persistent",
-            "aborted",
-            "launches",
-            "bytes_copied",
-            "writes",
-            "reads",
-            "maps",
-            "allocations",
-            "recorded",
-            "elapsed_ns",
-        )
-    )
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
-        return {name: getattr(self, name) for name, *_ in self._fields_}
-
-
-CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(_Error))
-_OBJECT = POINTER(c_void_p)
-_VALUES = [POINTER(Value), c_size_t, POINTER(Value), c_size_t]
-_ERROR = POINTER(_Error)
-
-STRUCTURES: Mapping[str, type[Structure]] = {
-    "gputune_error": _Error,
-    "gputune_tensor": _Tensor,
-    "gputune_graph_info": _GraphInfo,
-    "gputune_device_options": _DeviceOptions,
-    "gputune_shape": _Shape,
-    "gputune_load_options": _LoadOptions,
-    "gputune_value": Value,
-    "gputune_counters": Counters,
-}
-"""The structures of gputune.h by their names there."""
-
-SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
-    "code_name": (c_char_p, [c_int]),
-    "open": (c_int, [c_char_p, _OBJECT, _ERROR]),
-    "open_bytes": (c_int, [c_char_p, c_size_t, _OBJECT, _ERROR]),
-    "close": (None, [c_void_p]),
-    "context_count": (c_size_t, [c_void_p]),
-    "context_name": (c_char_p, [c_void_p, c_size_t]),
-    "context_device": (c_char_p, [c_void_p, c_size_t]),
-    "graph_count": (c_size_t, [c_void_p, c_size_t]),
-    "graph_info_of": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(_GraphInfo), _ERROR]),
-    "open_device": (c_int, [POINTER(_DeviceOptions), _OBJECT, _ERROR]),
-    "close_device": (None, [c_void_p]),
-    "device_name": (c_char_p, [c_void_p]),
-    "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
-    "wrap": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
-    "import": (c_int, [c_void_p, c_int, c_size_t, _OBJECT, _ERROR]),
-    "memory_data": (c_void_p, [c_void_p]),
-    "memory_kind": (c_char_p, [c_void_p]),
-    "free": (None, [c_void_p]),
-    "open_group": (c_int, [c_void_p, _OBJECT, c_size_t, _OBJECT, _ERROR]),
-    "close_group": (None, [c_void_p]),
-    "group_bytes": (c_size_t, [c_void_p]),
-    "load": (c_int, [c_void_p, c_void_p, POINTER(_LoadOptions), _OBJECT, _ERROR]),
-    "unload": (None, [c_void_p]),
-    "info": (POINTER(_GraphInfo), [c_void_p]),
-    "warning": (c_char_p, [c_void_p, c_size_t]),
-    "choice": (c_char_p, [c_void_p]),
-    "run": (c_int, [c_void_p, *_VALUES, _ERROR]),
-    "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
-    "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),
-    "counters_of": (None, [c_void_p, POINTER(Counters), POINTER(Counters)]),
-    "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),
-    "record": (c_int, [c_void_p, c_void_p, _ERROR]),
-    "close_profile": (c_int, [c_void_p, _ERROR]),
-}
-"""Result and arguments of each function of gputune.h, by its name without `gputune_`."""
 
 
 class Info(NamedTuple):
@@ -192,7 +64,7 @@ class Native:
 
     def checked(self, name: str, *arguments: Any) -> None:
         """Call a function that can fail. Raises the error of core/errors.py that its code names."""
-        error = _Error()
+        error = Error()
         if code := self.call(name, *arguments, byref(error)):
             raise error_named(self.code_name(code))(error.message.decode(errors="replace"))
 
@@ -231,7 +103,7 @@ class Native:
         DeviceError."""
         context, identifier = given or (None, None)
         of_file = None if file is None else file.pointer
-        options = _DeviceOptions(_text(opencl), _text(name), of_file, context, identifier)
+        options = DeviceOptions(_text(opencl), _text(name), of_file, context, identifier)
         return Device(self, self.made("open_device", byref(options)))
 
 
@@ -266,7 +138,7 @@ class File(_Object):
         count = self.native.call("graph_count", self.pointer, context)
         found = []
         for place in range(count):
-            info = _GraphInfo()
+            info = GraphInfo()
             self.native.checked("graph_info_of", self.pointer, context, place, byref(info))
             found.append(_described(info))
         return found
@@ -281,6 +153,14 @@ class Device(_Object):
     def name(self) -> str:
         """Return the device's name, as its driver has it."""
         return str(self.native.call("device_name", self.pointer).decode())
+
+    def identity(self, driver: str = "") -> DeviceIdentity:
+        """Return what its driver says of it. driver: the name of the driver's .icd file, which C does not know."""
+        found = self.native.call("device_identity", self.pointer).contents
+        fields = {name: _plain(getattr(found, name)) for name, *_ in found._fields_}
+        names = found.extensions[: fields.pop("extension_count")]
+        fields |= {"extensions": tuple(map(_plain, names)), "driver": driver}
+        return DeviceIdentity(**fields)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory that host and device share as well as they can. Raises DeviceError."""
@@ -314,12 +194,12 @@ class Device(_Object):
     ) -> Graph:
         """Load a graph, as gputune_load; the file may be closed then. Raises ContextError, DeviceError, ValueError."""
         made = [
-            _Shape(name.encode(), len(shape), (c_size_t * MOST_DIMENSIONS)(*shape))
+            Shape(name.encode(), len(shape), (c_size_t * MOST_DIMENSIONS)(*shape))
             for name, shape in (shapes or {}).items()
         ]
-        wanted = _LoadOptions(
+        wanted = LoadOptions(
             graph=_text(graph),
-            shapes=(_Shape * len(made))(*made),
+            shapes=(Shape * len(made))(*made),
             shape_count=len(made),
             strict=strict,
             one_by_one=one_by_one,
@@ -467,7 +347,7 @@ def _check_arrays(tensors: Tensors, sizes: Mapping[str, int]) -> None:
             raise ValueError(f"{name!r} has {sizes[name]} bytes, the array for it {tensor.nbytes}")
 
 
-def _described(info: _GraphInfo) -> Info:
+def _described(info: GraphInfo) -> Info:
     def tensors(first: Any, count: int) -> tuple[TensorRecord, ...]:
         return tuple(
             TensorRecord(one.name.decode(), tuple(one.shape[: one.rank]), one.dtype.decode()) for one in first[:count]
@@ -480,6 +360,13 @@ def _described(info: _GraphInfo) -> Info:
         info.launch_count,
         info.arena_bytes,
     )
+
+
+def _plain(value: Any) -> Any:
+    """Return a field of a structure as Python has it."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return tuple(value) if isinstance(value, ctypes.Array) else value
 
 
 def _text(text: str | None) -> bytes | None:

@@ -17,20 +17,11 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import ContextClosed, ForkedProcess
-from gputune.runtime.native.binding import (
-    CALLBACK,
-    MESSAGE_BYTES,
-    MOST_DIMENSIONS,
-    SIGNATURES,
-    STRUCTURES,
-    Device,
-    File,
-    Graph,
-    Native,
-)
+from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.native.closing import NativeObject
+from gputune.runtime.native.declarations import CALLBACK, MESSAGE_BYTES, MOST_DIMENSIONS, SIGNATURES, STRUCTURES
 from tests.native.compiling import INCLUDE, compiled, environment, library
-from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
+from tests.native.fake import DEVICE, ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 
 HEADER = re.sub(r"/\*.*?\*/", "", (INCLUDE / "gputune.h").read_text(encoding="utf-8"), flags=re.DOTALL)
 FUNCTION = re.compile(r"^([a-z][\w ]*?[ *]+)gputune_(\w+)\(([^;]*?)\);", re.MULTILINE | re.DOTALL)
@@ -252,3 +243,9 @@ def test_an_array_that_was_wrapped_lives_as_long_as_its_memory(native: Native, f
         assert isinstance(file, File)
         assert graph.run({"x": x})["y"].tobytes() == (VALUES * 2**STAGES).tobytes()
         x.close()
+
+
+def test_a_device_is_described_as_its_driver_does(native: Native, fake: Fake, path: Path) -> None:
+    with native.open(path) as file, native.device(file, opencl=str(fake.path)) as device:
+        assert device.identity() == DEVICE
+        assert device.identity("fake.icd").driver == "fake.icd"

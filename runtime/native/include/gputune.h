@@ -123,6 +123,19 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
 void gputune_close_device(gputune_device *device);
 const char *gputune_device_name(const gputune_device *device);
 
+/* Describes a device in its driver's words; sizes are in bytes, extensions are sorted. */
+typedef struct gputune_identity {
+    const char *platform, *platform_version, *name, *vendor, *driver_version, *device_version;
+    const char *device_type; /* "cpu", "gpu" or "accelerator" */
+    const char *driver;      /* the name of its .icd file; "" for an open device, of which OpenCL does not say it */
+    uint64_t compute_units, max_work_group_size, max_work_item_sizes[3], local_memory_bytes, global_memory_bytes,
+        max_allocation_bytes, base_address_alignment_bytes, preferred_float_width;
+    const char *const *extensions;
+    size_t extension_count;
+} gputune_identity;
+
+const gputune_identity *gputune_device_identity(const gputune_device *device);
+
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Allocate memory that host and device share as well as they can. */

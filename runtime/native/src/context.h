@@ -11,13 +11,7 @@
 
 #include <stdarg.h>
 
-typedef struct identity {
-    const char *platform, *platform_version, *name, *vendor, *driver_version, *device_version, *device_type, *driver;
-    uint64_t compute_units, max_work_group_size, max_work_item_sizes[3], local_memory_bytes, global_memory_bytes,
-        max_allocation_bytes, base_address_alignment_bytes, preferred_float_width;
-    const char *const *extensions;
-    size_t extension_count;
-} identity;
+typedef gputune_identity identity;
 
 typedef enum buffer_kind { INPUT, OUTPUT, ARENA, WEIGHTS, PACKED, COUNTERS, STATUS, BUFFER_KINDS } buffer_kind;
 enum { STATUS_BYTES = 64, FLAG = 0, ROUNDS = 1, LONGEST = 2 }; /* 32-bit places of the status */

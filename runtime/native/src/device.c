@@ -288,6 +288,8 @@ void remove_user(gputune_device *device) {
 
 const char *gputune_device_name(const gputune_device *device) { return device->identity.name; }
 
+const gputune_identity *gputune_device_identity(const gputune_device *device) { return &device->identity; }
+
 bool is_here(const gputune_device *device) { return getpid() == device->process; }
 
 gputune_code check_here(const gputune_device *device, gputune_error *error) {

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gputune.runtime.backends import Backend
-from gputune.runtime.native.binding import CALLBACK, Native, values
+from gputune.runtime.native.binding import Native, values
+from gputune.runtime.native.declarations import CALLBACK
 from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]

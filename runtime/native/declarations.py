@@ -1,0 +1,174 @@
+"""Declare the structures and functions of gputune.h as they are in C. tests/native/test_binding.py compares both."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+MOST_DIMENSIONS = 16
+MESSAGE_BYTES = 512
+
+
+class Error(Structure):
+    _fields_ = (("code", c_int), ("message", c_char * MESSAGE_BYTES))
+
+
+class Tensor(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("rank", c_size_t),
+        ("shape", c_size_t * MOST_DIMENSIONS),
+        ("nbytes", c_size_t),
+    )
+
+
+class GraphInfo(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("inputs", POINTER(Tensor)),
+        ("input_count", c_size_t),
+        ("outputs", POINTER(Tensor)),
+        ("output_count", c_size_t),
+        ("launch_count", c_size_t),
+        ("arena_bytes", c_size_t),
+    )
+
+
+class DeviceOptions(Structure):
+    _fields_ = (
+        ("library", c_char_p),
+        ("device", c_char_p),
+        ("file", c_void_p),
+        ("context", c_void_p),
+        ("device_id", c_void_p),
+    )
+
+
+class Identity(Structure):
+    _fields_ = (
+        ("platform", c_char_p),
+        ("platform_version", c_char_p),
+        ("name", c_char_p),
+        ("vendor", c_char_p),
+        ("driver_version", c_char_p),
+        ("device_version", c_char_p),
+        ("device_type", c_char_p),
+        ("driver", c_char_p),
+        ("compute_units", c_uint64),
+        ("max_work_group_size", c_uint64),
+        ("max_work_item_sizes", c_uint64 * 3),
+        ("local_memory_bytes", c_uint64),
+        ("global_memory_bytes", c_uint64),
+        ("max_allocation_bytes", c_uint64),
+        ("base_address_alignment_bytes", c_uint64),
+        ("preferred_float_width", c_uint64),
+        ("extensions", POINTER(c_char_p)),
+        ("extension_count", c_size_t),
+    )
+
+
+class Shape(Structure):
+    _fields_ = (("input", c_char_p), ("rank", c_size_t), ("shape", c_size_t * MOST_DIMENSIONS))
+
+
+class LoadOptions(Structure):
+    _fields_ = (
+        ("graph", c_char_p),
+        ("shapes", POINTER(Shape)),
+        ("shape_count", c_size_t),
+        ("strict", c_bool),
+        ("one_by_one", c_bool),
+        ("group", c_void_p),
+        ("perf_profile", c_char_p),
+    )
+
+
+class Value(Structure):
+    """Say where a tensor is for an inference: an address, which is copied, or memory, which is used in place."""
+
+    _fields_ = (("name", c_char_p), ("data", c_void_p), ("memory", c_void_p))
+
+
+class Counters(Structure):
+    """Count how inferences ran and what they copied."""
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "inferences",
+            "persistent",
+            "aborted",
+            "launches",
+            "bytes_copied",
+            "writes",
+            "reads",
+            "maps",
+            "allocations",
+            "recorded",
+            "elapsed_ns",
+        )
+    )
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return {name: getattr(self, name) for name, *_ in self._fields_}
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(Error))
+_OBJECT = POINTER(c_void_p)
+_VALUES = [POINTER(Value), c_size_t, POINTER(Value), c_size_t]
+_ERROR = POINTER(Error)
+
+STRUCTURES: Mapping[str, type[Structure]] = {
+    "gputune_error": Error,
+    "gputune_tensor": Tensor,
+    "gputune_graph_info": GraphInfo,
+    "gputune_device_options": DeviceOptions,
+    "gputune_identity": Identity,
+    "gputune_shape": Shape,
+    "gputune_load_options": LoadOptions,
+    "gputune_value": Value,
+    "gputune_counters": Counters,
+}
+"""The structures of gputune.h by their names there."""
+
+SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
+    "code_name": (c_char_p, [c_int]),
+    "open": (c_int, [c_char_p, _OBJECT, _ERROR]),
+    "open_bytes": (c_int, [c_char_p, c_size_t, _OBJECT, _ERROR]),
+    "close": (None, [c_void_p]),
+    "context_count": (c_size_t, [c_void_p]),
+    "context_name": (c_char_p, [c_void_p, c_size_t]),
+    "context_device": (c_char_p, [c_void_p, c_size_t]),
+    "graph_count": (c_size_t, [c_void_p, c_size_t]),
+    "graph_info_of": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(GraphInfo), _ERROR]),
+    "open_device": (c_int, [POINTER(DeviceOptions), _OBJECT, _ERROR]),
+    "close_device": (None, [c_void_p]),
+    "device_name": (c_char_p, [c_void_p]),
+    "device_identity": (POINTER(Identity), [c_void_p]),
+    "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
+    "wrap": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
+    "import": (c_int, [c_void_p, c_int, c_size_t, _OBJECT, _ERROR]),
+    "memory_data": (c_void_p, [c_void_p]),
+    "memory_kind": (c_char_p, [c_void_p]),
+    "free": (None, [c_void_p]),
+    "open_group": (c_int, [c_void_p, _OBJECT, c_size_t, _OBJECT, _ERROR]),
+    "close_group": (None, [c_void_p]),
+    "group_bytes": (c_size_t, [c_void_p]),
+    "load": (c_int, [c_void_p, c_void_p, POINTER(LoadOptions), _OBJECT, _ERROR]),
+    "unload": (None, [c_void_p]),
+    "info": (POINTER(GraphInfo), [c_void_p]),
+    "warning": (c_char_p, [c_void_p, c_size_t]),
+    "choice": (c_char_p, [c_void_p]),
+    "run": (c_int, [c_void_p, *_VALUES, _ERROR]),
+    "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
+    "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),
+    "counters_of": (None, [c_void_p, POINTER(Counters), POINTER(Counters)]),
+    "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),
+    "record": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "close_profile": (c_int, [c_void_p, _ERROR]),
+}
+"""Result and arguments of each function of gputune.h, by its name without `gputune_`."""
