@@ -124,8 +124,8 @@ gputune_code write_spans(session *session, const void *asked, void *reply, gputu
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "%zu bytes for a span of %llu", data.nbytes,
                         (unsigned long long)span->nbytes);
         if (data.nbytes)
-            TRY(write_buffer(session->device, buffer->memory, (size_t)span->offset, data.data, data.nbytes, true,
-                             error));
+            TRY(write_buffer(&session->device->stream, buffer->memory, (size_t)span->offset, data.data, data.nbytes,
+                             true, error));
     }
     return GPUTUNE_OK;
 }
@@ -143,7 +143,7 @@ gputune_code fill_spans(session *session, const void *asked, void *reply, gputun
         TRY(memory_of(session, span, &buffer, error));
         if (!span->nbytes) continue;
         TRY(checked(error, "filling a buffer",
-                    session->device->cl.EnqueueFillBuffer(session->device->queue, buffer->memory, &pattern, 1,
+                    session->device->cl.EnqueueFillBuffer(session->device->stream.queue, buffer->memory, &pattern, 1,
                                                           (size_t)span->offset, (size_t)span->nbytes, 0, NULL, NULL)));
     }
     return GPUTUNE_OK;
@@ -163,7 +163,7 @@ gputune_code copy_spans(session *session, const void *asked, void *reply, gputun
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "a copy of %llu bytes to %llu, or inside a buffer",
                         (unsigned long long)one->nbytes, (unsigned long long)other->nbytes);
         TRY(checked(error, "copying a buffer",
-                    session->device->cl.EnqueueCopyBuffer(session->device->queue, from->memory, to->memory,
+                    session->device->cl.EnqueueCopyBuffer(session->device->stream.queue, from->memory, to->memory,
                                                           (size_t)one->offset, (size_t)other->offset,
                                                           (size_t)one->nbytes, 0, NULL, NULL)));
     }
@@ -175,7 +175,7 @@ gputune_code begin_read(session *session, const span *span, void *into, gputune_
     TRY(memory_of(session, span, &buffer, error));
     if (!span->nbytes) return GPUTUNE_OK;
     return checked(error, "reading a buffer",
-                   session->device->cl.EnqueueReadBuffer(session->device->queue, buffer->memory, false,
+                   session->device->cl.EnqueueReadBuffer(session->device->stream.queue, buffer->memory, false,
                                                          (size_t)span->offset, (size_t)span->nbytes, into, 0, NULL,
                                                          NULL));
 }
@@ -202,8 +202,8 @@ gputune_code read_spans(session *session, const void *asked, void *reply, gputun
         at += data[i].nbytes;
     }
     contents->data = data, contents->data_count = request->spans_count;
-    if (!code) return finish(session->device, error);
-    session->device->cl.Finish(session->device->queue); /* so that nothing is still copied there */
+    if (!code) return finish(&session->device->stream, error);
+    session->device->cl.Finish(session->device->stream.queue); /* so that nothing is still copied there */
     return code;
 }
 

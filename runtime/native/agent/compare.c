@@ -120,8 +120,8 @@ static gputune_code read_zones(session *session, const check_message *request, g
         const guarded *const zone = &request->zones[i];
         code = begin_read(session, &(span){zone->buffer, zone->offset, zone->nbytes}, session->contents + at, error);
     }
-    if (!code) return finish(session->device, error);
-    session->device->cl.Finish(session->device->queue); /* so that nothing is still copied there */
+    if (!code) return finish(&session->device->stream, error);
+    session->device->cl.Finish(session->device->stream.queue); /* so that nothing is still copied there */
     return code;
 }
 

@@ -95,7 +95,7 @@ gputune_code run_context(session *session, const void *asked, void *reply, gputu
     slice *const data = reply_rows(session, info->output_count, sizeof *data, &code, error);
     if (!code) code = take_inputs(info, request, inputs, error);
     if (!code) code = place_outputs(session, info, outputs, data, error);
-    if (!code) code = finish(session->device, error); /* what was asked before does not run meanwhile */
+    if (!code) code = finish(&session->device->stream, error); /* what was asked before does not run meanwhile */
     if (code) return code;
     recorder *const recorder = graph->recorder;
     persistent *const persistent = graph->persistent;

@@ -79,8 +79,9 @@ gputune_code open_device(session *session, const void *asked, void *reply, gputu
     session->profiling = request->profiling, session->place = request->place;
     if (request->profiling) {
         cl_int status = 0;
-        device->cl.ReleaseCommandQueue(device->queue);
-        device->queue = device->cl.CreateCommandQueue(device->context, device->id, CL_QUEUE_PROFILING_ENABLE, &status);
+        device->cl.ReleaseCommandQueue(device->stream.queue);
+        device->stream.queue = device->cl.CreateCommandQueue(device->context, device->id, CL_QUEUE_PROFILING_ENABLE,
+                                                             &status);
         TRY(checked(error, "making a queue", status));
     }
     opened->cache_bytes = number_of(device, device->id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
@@ -256,7 +257,7 @@ gputune_code bind_kernel(session *session, const void *asked, void *reply, gputu
 
 static gputune_code enqueue(session *session, const prepared *prepared, cl_event *event, gputune_error *error) {
     return checked(error, "a launch",
-                   session->device->cl.EnqueueNDRangeKernel(session->device->queue, prepared->kernel,
+                   session->device->cl.EnqueueNDRangeKernel(session->device->stream.queue, prepared->kernel,
                                                             prepared->dimensions, NULL, prepared->global_size,
                                                             prepared->local_size, 0, NULL, event));
 }
@@ -285,7 +286,7 @@ static gputune_code launch_batch(session *session, const batch *batch, cl_event 
             TRY(object_of(session, batch->bounds[i], BOUND, &kernel, error));
             TRY(enqueue(session, kernel->prepared, events++, error));
         }
-    return finish(session->device, error);
+    return finish(&session->device->stream, error);
 }
 
 /* Runs a batch of so many kernels in all. event_ns: what they took, or -1 where the device's clock says nothing of one.
@@ -322,7 +323,7 @@ gputune_code time_pass(session *session, const void *asked, void *reply, gputune
     int64_t *const times = reply_rows(session, kernels + 1, 4 * sizeof *times, &code, error);
     int64_t *const walls = reply_rows(session, request->batches_count + 1, sizeof *walls, &code, error);
     int64_t total_ns = 0;
-    if (!code && !request->batches_count) code = finish(session->device, error);
+    if (!code && !request->batches_count) code = finish(&session->device->stream, error);
     for (bool enough = false; batches < request->batches_count && !code && !enough; batches++) {
         const batch *const batch = &request->batches[batches];
         const size_t count = (size_t)batch->launches * batch->bounds_count;
@@ -360,11 +361,11 @@ gputune_code launch_first(session *session, const void *asked, void *reply, gput
     cl_event event = NULL;
     const uint64_t begun_ns = now_ns();
     if (!code) code = enqueue(session, session->named->prepared, &event, error);
-    if (!code) code = checked(error, "a launch", session->device->cl.Flush(session->device->queue));
+    if (!code) code = checked(error, "a launch", session->device->cl.Flush(session->device->stream.queue));
     if (!code && request->waits) code = wait_until_it_runs(session, event, error);
     if (!code && !say(session, STARTED_MESSAGE, &(started_message){0}))
         code = fail(error, GPUTUNE_IO_ERROR, "the connection has ended");
-    if (!code) code = finish(session->device, error);
+    if (!code) code = finish(&session->device->stream, error);
     if (!code) times[4] = (int64_t)(now_ns() - begun_ns);
     if (!code && session->profiling) code = stamps(session, event, times, error);
     if (event) session->device->cl.ReleaseEvent(event);

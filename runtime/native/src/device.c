@@ -208,14 +208,15 @@ static gputune_code choose(gputune_device *device, const char *wanted, const gpu
 static gputune_code open_context(gputune_device *device, gputune_error *error) {
     cl_int status = 0;
     if (!device->is_given) device->context = device->cl.CreateContext(NULL, 1, &device->id, NULL, NULL, &status);
-    if (device->context) device->queue = device->cl.CreateCommandQueue(device->context, device->id, 0, &status);
+    if (device->context)
+        device->stream.queue = device->cl.CreateCommandQueue(device->context, device->id, 0, &status);
     return checked(error, "opening the device", status);
 }
 
 static void close_context(gputune_device *device) {
-    if (device->queue) device->cl.ReleaseCommandQueue(device->queue);
+    if (device->stream.queue) device->cl.ReleaseCommandQueue(device->stream.queue);
     if (device->context) device->cl.ReleaseContext(device->context);
-    device->queue = NULL;
+    device->stream.queue = NULL;
     device->context = NULL;
 }
 
@@ -252,7 +253,12 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
     gputune_device *made = calloc(1, sizeof *made);
     *device = NULL;
     if (!made || !mutex_open(&made->turn)) return free(made), NO_MEMORY;
+    if (!mutex_open(&made->stream.turn)) {
+        mutex_close(&made->turn);
+        return free(made), NO_MEMORY;
+    }
     made->process = getpid();
+    made->stream.device = made;
     gputune_code code = open_library(&made->cl, given->library, error);
     if (!code && (given->context || given->device_id)) code = take_given(made, given, error);
     else if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
@@ -266,24 +272,25 @@ void gputune_close_device(gputune_device *device) {
     if (!device) return;
     const bool here = is_here(device);
     if (here) close_context(device);
+    if (here) mutex_close(&device->stream.turn);
     if (here) mutex_close(&device->turn);
     pool_free(&device->pool);
     free(device);
 }
 
 gputune_code add_user(gputune_device *device, gputune_error *error) {
-    device_take(device);
+    change_take(&device->stream);
     const gputune_code code = device->context ? GPUTUNE_OK : open_context(device, error);
     if (code) close_context(device);
     else device->users++;
-    device_leave(device);
+    change_leave(&device->stream);
     return code;
 }
 
 void remove_user(gputune_device *device) {
-    device_take(device);
+    change_take(&device->stream);
     if (!--device->users && device->is_cpu && !device->is_given && is_here(device)) close_context(device);
-    device_leave(device);
+    change_leave(&device->stream);
 }
 
 const char *gputune_device_name(const gputune_device *device) { return device->identity.name; }
@@ -299,9 +306,71 @@ gputune_code check_here(const gputune_device *device, gputune_error *error) {
                 (long)device->process, (long)getpid());
 }
 
-void device_take(gputune_device *device) { if (is_here(device)) mutex_lock(&device->turn); }
+/* --- turns -------------------------------------------------------------------------------------------------------- */
 
-void device_leave(gputune_device *device) { if (is_here(device)) mutex_unlock(&device->turn); }
+void device_take(gputune_device *device) {
+    if (!is_here(device)) return;
+    mutex_lock(&device->turn);
+    for (stream *one = &device->stream; one; one = one->next) mutex_lock(&one->turn);
+}
+
+void device_leave(gputune_device *device) {
+    if (!is_here(device)) return;
+    for (stream *one = &device->stream; one; one = one->next) mutex_unlock(&one->turn);
+    mutex_unlock(&device->turn);
+}
+
+void stream_take(stream *stream) {
+    if (is_here(stream->device)) mutex_lock(&stream->turn);
+}
+
+void stream_leave(stream *stream) {
+    if (is_here(stream->device)) mutex_unlock(&stream->turn);
+}
+
+void change_take(stream *stream) {
+    if (is_here(stream->device)) mutex_lock(&stream->device->turn);
+    stream_take(stream);
+}
+
+void change_leave(stream *stream) {
+    stream_leave(stream);
+    if (is_here(stream->device)) mutex_unlock(&stream->device->turn);
+}
+
+gputune_code stream_open(gputune_device *device, stream **opened, gputune_error *error) {
+    cl_int status = 0;
+    stream *made = *opened = NULL;
+    if (!(made = calloc(1, sizeof *made))) return NO_MEMORY;
+    if (!mutex_open(&made->turn)) return free(made), NO_MEMORY;
+    made->device = device;
+    made->queue = device->cl.CreateCommandQueue(device->context, device->id, 0, &status);
+    const gputune_code code = checked(error, "making a queue", status);
+    if (code) {
+        mutex_close(&made->turn);
+        return free(made), code;
+    }
+    change_take(&device->stream);
+    made->next = device->stream.next;
+    device->stream.next = made;
+    change_leave(&device->stream);
+    *opened = made;
+    return GPUTUNE_OK;
+}
+
+void stream_close(stream *closed) {
+    if (!closed) return;
+    gputune_device *device = closed->device;
+    const bool here = is_here(device);
+    stream *at = &device->stream;
+    if (here) mutex_lock(&device->turn);
+    while (at->next != closed) at = at->next;
+    at->next = closed->next;
+    if (here) mutex_unlock(&device->turn);
+    if (here) device->cl.ReleaseCommandQueue(closed->queue);
+    if (here) mutex_close(&closed->turn);
+    free(closed);
+}
 
 /* --- memory and commands ------------------------------------------------------------------------------------------ */
 
@@ -325,24 +394,25 @@ gputune_code allocate(gputune_device *device, cl_bitfield flags, size_t nbytes, 
     return checked(error, "allocating a buffer", status);
 }
 
-gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
+gputune_code write_buffer(const stream *stream, cl_mem memory, size_t offset, const void *data, size_t nbytes,
                           bool waits, gputune_error *error) {
     return checked(error, "writing a buffer",
-                   device->cl.EnqueueWriteBuffer(device->queue, memory, waits, offset, nbytes, data, 0, NULL, NULL));
+                   stream->device->cl.EnqueueWriteBuffer(stream->queue, memory, waits, offset, nbytes, data, 0, NULL,
+                                                         NULL));
 }
 
-gputune_code read_buffer(gputune_device *device, cl_mem memory, void *data, size_t nbytes, bool waits,
+gputune_code read_buffer(const stream *stream, cl_mem memory, void *data, size_t nbytes, bool waits,
                          gputune_error *error) {
     return checked(error, "reading a buffer",
-                   device->cl.EnqueueReadBuffer(device->queue, memory, waits, 0, nbytes, data, 0, NULL, NULL));
+                   stream->device->cl.EnqueueReadBuffer(stream->queue, memory, waits, 0, nbytes, data, 0, NULL, NULL));
 }
 
-gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error) {
+gputune_code fill_buffer(const stream *stream, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error) {
     return checked(error, "filling a buffer",
-                   device->cl.EnqueueFillBuffer(device->queue, memory, &pattern, sizeof pattern, 0, nbytes, 0, NULL,
-                                                NULL));
+                   stream->device->cl.EnqueueFillBuffer(stream->queue, memory, &pattern, sizeof pattern, 0, nbytes, 0,
+                                                        NULL, NULL));
 }
 
-gputune_code finish(gputune_device *device, gputune_error *error) {
-    return checked(error, "waiting for a launch", device->cl.Finish(device->queue));
+gputune_code finish(const stream *stream, gputune_error *error) {
+    return checked(error, "waiting for a launch", stream->device->cl.Finish(stream->queue));
 }

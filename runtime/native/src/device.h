@@ -8,12 +8,21 @@
 
 #include <sys/types.h>
 
+/* A queue, whose commands run in the order in which they are given, with its turn. Graphs on different streams run at
+ * the same time. A device has one of its own; groups make others. */
+typedef struct stream {
+    gputune_device *device;
+    cl_command_queue queue;
+    mutex turn; /* what uses the queue, or changes a graph that runs on it, holds it */
+    struct stream *next; /* of the device's */
+} stream;
+
 struct gputune_device {
     opencl cl;
     cl_platform_id platform;
     cl_device_id id;
     cl_context context;
-    cl_command_queue queue;
+    stream stream;     /* the first of its streams */
     identity identity; /* its `driver` is "": of which .icd file a platform is, OpenCL does not say */
     pool pool;
     bool is_cpu, is_unified; /* unified: without memory of its own */
@@ -22,7 +31,7 @@ struct gputune_device {
     bool is_given;      /* the context is one that the application has opened */
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
     pid_t process;      /* which has opened it */
-    mutex turn;         /* what uses the queue or changes what follows holds it */
+    mutex turn;         /* what changes the context, or what follows, holds it: before the turn of any stream */
     size_t users;       /* graphs, groups, memory and profiles: what needs the context */
     gputune_graph *graphs;
 };
@@ -40,12 +49,22 @@ size_t find_devices(gputune_device *device, found_device *found, size_t most);
  * which it would wait for ever, nor this library's, which may have held the turn. It only gives back its own memory. */
 bool is_here(const gputune_device *device);
 gputune_code check_here(const gputune_device *device, gputune_error *error);
-/* Takes the turn; in a fork, where there is one thread, nothing. */
+/* Takes the turns of the device and of all its streams: nothing else runs. In a fork, where there is one thread, this
+ * and what follows take nothing. */
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
+/* Takes the turn of a stream, for what uses its graphs and memory that is there. */
+void stream_take(stream *stream);
+void stream_leave(stream *stream);
+/* Takes the turns of a stream and of its device, for what changes which graphs there are; other streams go on. */
+void change_take(stream *stream);
+void change_leave(stream *stream);
+/* Makes one more stream of a device; no graph may run on one that is closed; closing takes NULL, too. */
+gputune_code stream_open(gputune_device *device, stream **stream, gputune_error *error);
+void stream_close(stream *stream);
 /* Counts what needs the context. A CPU device's is closed with the last of them and opened again for the next, which
  * fails if that fails: PoCL keeps some of each program that it has built, until no context is left in the process. GPUs
- * take long to make a context. Nobody who calls these has the turn. */
+ * take long to make a context. What calls these has no turn. */
 gputune_code add_user(gputune_device *device, gputune_error *error);
 void remove_user(gputune_device *device);
 /* What clGetDeviceInfo says; shorter numbers fill the start of it. 0: an error. */
@@ -56,13 +75,13 @@ gputune_code checked(gputune_error *error, const char *what, cl_int status);
 /* New memory of the device, which clReleaseMemObject gives back; host: NULL, or what flags say about it. */
 gputune_code allocate(gputune_device *device, cl_bitfield flags, size_t nbytes, const void *host, cl_mem *memory,
                       gputune_error *error);
-/* Commands run in the order in which they are given. waits: until the copy is made, else finishing the queue does. */
-gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
+/* waits: until the copy is made, else finishing the stream does. */
+gputune_code write_buffer(const stream *stream, cl_mem memory, size_t offset, const void *data, size_t nbytes,
                           bool waits, gputune_error *error);
-gputune_code read_buffer(gputune_device *device, cl_mem memory, void *data, size_t nbytes, bool waits,
+gputune_code read_buffer(const stream *stream, cl_mem memory, void *data, size_t nbytes, bool waits,
                          gputune_error *error);
-gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error);
-gputune_code finish(gputune_device *device, gputune_error *error);
+gputune_code fill_buffer(const stream *stream, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error);
+gputune_code finish(const stream *stream, gputune_error *error);
 
 /* verdict.c. How a context's graph (NULL: all of them) fits the device, and why it does not fit best. */
 typedef enum verdict { OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED } verdict;

@@ -1,7 +1,7 @@
 /* Loads graphs: everything is allocated and every argument is bound then. As runtime/execution/executor.py, with the
  * groups of groups.py.
  *
- * The states of a graph, which changes while its device's turn is held:
+ * The states of a graph, which changes while its stream's turn is held:
  * - Loading: gputune_load has added it to its device; where something fails it is unloaded.
  * - Ready (`is_ready`): its launches are bound. A graph without a persistent form is so when it is loaded.
  * - Persistent (`persistent` without `is_ready`): only the persistent kernels are bound, and `copies` have what the
@@ -151,19 +151,19 @@ static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gpu
     const graph_record *record = &graph->context->packing[index];
     const gputune_group arena = {.arenas = place, .arena_count = 1};
     const size_t nbytes = strlen(record->info.name) + 32;
-    gputune_graph packing = {.device = device, .context = graph->context, .record = record, .shared = used,
-                             .strict = graph->strict, .from_binaries = graph->from_binaries};
+    gputune_graph packing = {.device = device, .stream = graph->stream, .context = graph->context, .record = record,
+                             .shared = used, .strict = graph->strict, .from_binaries = graph->from_binaries};
     char *key = pool_take(&graph->pool, nbytes, 1);
     if (!key) return NO_MEMORY;
     snprintf(key, nbytes, "packed %zu %s", place->nbytes, record->info.name);
     held *held = held_of(graph->shared, key);
     if (held) return place->memory = held->memory, GPUTUNE_OK;
     TRY(allocate(device, 0, place->nbytes, NULL, &place->memory, error));
-    gputune_code code = fill_buffer(device, place->memory, 0, place->nbytes, error);
+    gputune_code code = fill_buffer(graph->stream, place->memory, 0, place->nbytes, error);
     if (!code) code = make_places(&packing, error);
     if (!code) code = make_memory(&packing, &arena, error);
     if (!code) code = enqueue_launches(&packing, 0, error);
-    const gputune_code finished = finish(device, code ? NULL : error); /* also what has failed in the middle */
+    const gputune_code finished = finish(graph->stream, code ? NULL : error); /* also what has failed in the middle */
     code = code ? code : finished;
     for (struct warning *one = packing.warnings; one; one = one->next) warn(graph, "%s", one->text);
     unbind(&packing);
@@ -243,7 +243,7 @@ static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options 
     TRY(pack_all(graph, error));
     if (!options->one_by_one) TRY(open_persistent(graph, error));
     if (!graph->persistent) TRY(launches_needed(graph, error));
-    return finish(graph->device, error);
+    return finish(graph->stream, error);
 }
 
 static gputune_code load(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
@@ -266,17 +266,18 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     if (code) return free(made), code;
     *graph = made;
     made->device = device;
+    made->stream = &device->stream;
     made->file = another_owner(file);
     made->strict = given->strict;
     made->one_by_one = given->one_by_one;
     made->shared = given->group ? &given->group->shared : &made->own;
-    device_take(device);
+    change_take(made->stream);
     made->next = device->graphs;
     device->graphs = made;
     const uint64_t begun_ns = now_ns();
     code = load(made, given, error);
     made->load_ns = now_ns() - begun_ns;
-    device_leave(device);
+    change_leave(made->stream);
     if (code) gputune_unload(made), *graph = NULL;
     return code;
 }
@@ -284,11 +285,12 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
 void gputune_unload(gputune_graph *graph) {
     if (!graph) return;
     gputune_device *device = graph->device;
+    stream *stream = graph->stream;
     const bool here = is_here(device);
     async_close(graph->async);
-    device_take(device);
+    change_take(stream);
     if (here) votes_begin(graph->votes, "deinit");
-    if (here) finish(device, NULL);
+    if (here) finish(stream, NULL);
     gputune_graph **at = &device->graphs;
     while (*at != graph) at = &(*at)->next;
     *at = graph->next;
@@ -299,7 +301,7 @@ void gputune_unload(gputune_graph *graph) {
     release_all(device, &graph->own);
     if (here) votes_end(graph->votes, "deinit");
     votes_close(graph->votes, here);
-    device_leave(device);
+    change_leave(stream);
     drop_copies(graph);
     gputune_close(graph->file);
     pool_free(&graph->pool);
@@ -387,19 +389,19 @@ void warn(gputune_graph *graph, const char *format, ...) {
 
 const char *gputune_warning(const gputune_graph *graph, size_t number) {
     char text[REASON_BYTES];
-    device_take(graph->device);
+    stream_take(graph->stream);
     while (is_here(graph->device) && votes_warning(graph->votes, text)) warn((gputune_graph *)graph, "%s", text);
     const struct warning *warning = graph->warnings;
     for (; warning && number; number--) warning = warning->next;
-    device_leave(graph->device);
+    stream_leave(graph->stream);
     return warning ? warning->text : NULL;
 }
 
 void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_counters *last) {
-    device_take(graph->device);
+    stream_take(graph->stream);
     if (total) *total = graph->total;
     if (last) *last = graph->last;
-    device_leave(graph->device);
+    stream_leave(graph->stream);
 }
 
 const gputune_graph_info *gputune_info(const gputune_graph *graph) { return &graph->record->info; }

@@ -64,6 +64,7 @@ typedef struct votes votes;           /* power.c */
 struct gputune_graph {
     gputune_graph *next; /* of the device's */
     gputune_device *device;
+    stream *stream;        /* of the device's, on which it runs */
     gputune_file *file;    /* the graph is one of its owners */
     const context *context;
     const graph_record *record;
@@ -125,8 +126,8 @@ void release_memory(const gputune_device *device, holdings *holdings);
 void release_all(const gputune_device *device, holdings *holdings);
 
 /* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
-gputune_code give_to_host(gputune_memory *memory, gputune_error *error);
-gputune_code give_to_device(gputune_memory *memory, gputune_error *error);
+gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);
+gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error);
 bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 
 /* async.c: what gputune_run_async needs; closing waits for all that was asked for. */

@@ -10,13 +10,14 @@
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, cl_event *events,
                      gputune_error *error) {
     for (size_t i = 0; i < count; i++) {
         const bound *one = &kernels[i];
         TRY(checked(error, "a launch",
-                    device->cl.EnqueueNDRangeKernel(device->queue, one->kernel, one->dimensions, NULL, one->global_size,
-                                                    one->local_size, 0, NULL, events ? &events[i] : NULL)));
+                    stream->device->cl.EnqueueNDRangeKernel(stream->queue, one->kernel, one->dimensions, NULL,
+                                                            one->global_size, one->local_size, 0, NULL,
+                                                            events ? &events[i] : NULL)));
     }
     return GPUTUNE_OK;
 }
@@ -36,7 +37,7 @@ gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error) {
     const size_t count = graph->record->info.launch_count;
     if (!graph->is_ready) TRY(launches_needed(graph, error));
-    return first < count ? enqueue(graph->device, graph->launches + first, count - first, NULL, error) : GPUTUNE_OK;
+    return first < count ? enqueue(graph->stream, graph->launches + first, count - first, NULL, error) : GPUTUNE_OK;
 }
 
 gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
@@ -71,7 +72,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
             TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
         if (memory->coherent || !memory->of_host) return GPUTUNE_OK;
         graph->last.maps++;
-        return give_to_device(memory, error);
+        return give_to_device(memory, graph->stream, error);
     }
     if (!tensor->own) {
         TRY(new_memory_in(graph, place, nbytes, true, &tensor->own, error));
@@ -87,7 +88,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
         memcpy(tensor->own->host, tensor->data, nbytes);
         return GPUTUNE_OK;
     }
-    return write_buffer(graph->device, place->memory, 0, tensor->data, nbytes, false, error);
+    return write_buffer(graph->stream, place->memory, 0, tensor->data, nbytes, false, error);
 }
 
 /* Copies an output to where it is wanted; where that takes a command, it is over when the queue is finished. */
@@ -99,7 +100,7 @@ static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *er
         memcpy(tensor->data, tensor->own->host, nbytes);
         return GPUTUNE_OK;
     }
-    return read_buffer(graph->device, tensor->own->memory, tensor->data, nbytes, false, error);
+    return read_buffer(graph->stream, tensor->own->memory, tensor->data, nbytes, false, error);
 }
 
 /* --- an inference ------------------------------------------------------------------------------------------------- */
@@ -118,10 +119,10 @@ static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_e
     for (size_t i = 0; i < graph->tensor_count; i++) {
         gputune_memory *memory = graph->tensors[i].memory;
         if (!memory || !memory->memory || memory->coherent || memory->of_host) continue;
-        const gputune_code failed = give_to_host(memory, code ? NULL : error);
+        const gputune_code failed = give_to_host(memory, graph->stream, code ? NULL : error);
         code = code ? code : failed;
     }
-    const gputune_code failed = finish(graph->device, code ? NULL : error);
+    const gputune_code failed = finish(graph->stream, code ? NULL : error);
     return code ? code : failed;
 }
 
@@ -138,7 +139,7 @@ static gputune_code infer(gputune_graph *graph, gputune_error *error) {
     }
     if (!code) code = graph->recorder ? record_launches(graph, error) : start_inference(graph, error);
     stamp(graph, PART_ENQUEUE, -1, &since_ns);
-    if (graph->recorder && !code) code = finish(graph->device, error);
+    if (graph->recorder && !code) code = finish(graph->stream, error);
     stamp(graph, PART_WAIT, -1, &since_ns);
     for (size_t i = inputs; i < graph->tensor_count && !code; i++)
         if (tensors[i].data && !tensors[i].own->host) code = take(graph, &tensors[i], error);
@@ -231,7 +232,7 @@ static void count_inference(gputune_counters *total, gputune_counters *last) {
 static gputune_code run(gputune_graph *graph, gputune_error *error) {
     memset(&graph->last, 0, sizeof graph->last);
     votes_begin(graph->votes, "execute");
-    if (graph->recorder) record_begin(graph->recorder);
+    if (graph->recorder) record_begin(graph);
     const uint64_t begun_ns = now_ns();
     gputune_code code = infer(graph, error);
     graph->last.elapsed_ns = now_ns() - begun_ns;
@@ -244,11 +245,11 @@ static gputune_code run(gputune_graph *graph, gputune_error *error) {
 gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                          const gputune_value *outputs, size_t output_count, gputune_error *error) {
     TRY(check_here(graph->device, error));
-    device_take(graph->device);
+    stream_take(graph->stream);
     gputune_code code = set_values(graph, inputs, input_count, false, error);
     if (!code) code = set_values(graph, outputs, output_count, true, error);
     if (!code) code = check_apart(graph, error);
     if (!code) code = run(graph, error);
-    device_leave(graph->device);
+    stream_leave(graph->stream);
     return code;
 }

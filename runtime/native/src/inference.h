@@ -11,7 +11,7 @@ gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bo
 /* Loads and binds the launches where that was not done yet: they may not be the usual form. */
 gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
 /* Enqueues kernels; events: for each, or NULL. */
-gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, cl_event *events,
                      gputune_error *error);
 /* The same of the launches from one on, which it loads where that is needed. */
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);

@@ -35,7 +35,8 @@ static void drop_buffer(gputune_memory *memory) {
 
 /* Whether a new buffer lies where it is mapped: elsewhere it is a copy. It stays mapped, which makes it the host's. */
 static bool maps_in_place(gputune_memory *memory) {
-    const bool good = memory->memory && !give_to_host(memory, NULL) && !finish(memory->device, NULL);
+    const bool good = memory->memory && !give_to_host(memory, &memory->device->stream, NULL) &&
+                      !finish(&memory->device->stream, NULL);
     if (!good) drop_buffer(memory);
     return good;
 }
@@ -148,23 +149,23 @@ void *gputune_memory_data(const gputune_memory *memory) { return memory->data; }
 
 const char *gputune_memory_kind(const gputune_memory *memory) { return memory->kind; }
 
-gputune_code give_to_host(gputune_memory *memory, gputune_error *error) {
+gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error) {
     gputune_device *device = memory->device;
     cl_int status = 0;
-    void *data = device->cl.EnqueueMapBuffer(device->queue, memory->memory, 0, CL_MAP_READ | CL_MAP_WRITE, 0,
+    void *data = device->cl.EnqueueMapBuffer(stream->queue, memory->memory, 0, CL_MAP_READ | CL_MAP_WRITE, 0,
                                              memory->nbytes, 0, NULL, NULL, &status);
     TRY(checked(error, "mapping memory", status));
     memory->of_host = true;
     if (!memory->data) memory->data = data;
     if (data == memory->data) return GPUTUNE_OK;
-    device->cl.EnqueueUnmapMemObject(device->queue, memory->memory, data, 0, NULL, NULL);
+    device->cl.EnqueueUnmapMemObject(stream->queue, memory->memory, data, 0, NULL, NULL);
     return fail(error, GPUTUNE_LAUNCH_FAILED, "mapping memory: the driver has mapped a copy");
 }
 
-gputune_code give_to_device(gputune_memory *memory, gputune_error *error) {
+gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error) {
     gputune_device *device = memory->device;
     memory->of_host = false;
-    return checked(error, "unmapping memory", device->cl.EnqueueUnmapMemObject(device->queue, memory->memory,
+    return checked(error, "unmapping memory", device->cl.EnqueueUnmapMemObject(stream->queue, memory->memory,
                                                                                memory->data, 0, NULL, NULL));
 }
 
@@ -187,8 +188,8 @@ static void forget(gputune_memory *memory) {
                 use_memory(graph, tensor->place, tensor->own ? tensor->own->memory : NULL,
                            tensor->record->nbytes, NULL);
         }
-    if (memory->of_host) give_to_device(memory, NULL);
-    finish(memory->device, NULL);
+    if (memory->of_host) give_to_device(memory, &memory->device->stream, NULL);
+    finish(&memory->device->stream, NULL);
     drop_buffer(memory);
 }
 

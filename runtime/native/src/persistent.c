@@ -175,29 +175,29 @@ static gputune_code prepare(gputune_graph *graph, int32_t rounds, gputune_error 
     int32_t status[STATUS_BYTES / 4] = {0};
     status[ROUNDS] = rounds;
     if (!graph->persistent->status_host)
-        return write_buffer(graph->device, graph->places[STATUS]->memory, 0, status, sizeof status, true, error);
+        return write_buffer(graph->stream, graph->places[STATUS]->memory, 0, status, sizeof status, true, error);
     memcpy(graph->persistent->status_host, status, sizeof status);
     return GPUTUNE_OK;
 }
 
 static gputune_code status_after(gputune_graph *graph, int32_t status[STATUS_BYTES / 4], gputune_error *error) {
     if (!graph->persistent->status_host)
-        return read_buffer(graph->device, graph->places[STATUS]->memory, status, STATUS_BYTES, true, error);
+        return read_buffer(graph->stream, graph->places[STATUS]->memory, status, STATUS_BYTES, true, error);
     memcpy(status, graph->persistent->status_host, STATUS_BYTES);
     return GPUTUNE_OK;
 }
 
 static gputune_code fill_counters(gputune_graph *graph, int32_t pattern, gputune_error *error) {
-    return fill_buffer(graph->device, graph->places[COUNTERS]->memory, pattern, graph->record->counter_bytes, error);
+    return fill_buffer(graph->stream, graph->places[COUNTERS]->memory, pattern, graph->record->counter_bytes, error);
 }
 
 /* Enqueues persistent kernels, or where there are none the graph's launches from one on or as a whole, and waits. */
 static gputune_code timed(gputune_graph *graph, const bound *kernels, size_t count, size_t first, double *elapsed_ns,
                           gputune_error *error) {
     const uint64_t begun_ns = now_ns();
-    gputune_code code = kernels ? enqueue(graph->device, kernels, count, NULL, error)
+    gputune_code code = kernels ? enqueue(graph->stream, kernels, count, NULL, error)
                     : first == WHOLE ? recorded_start(graph, error) : enqueue_launches(graph, first, error);
-    if (!code) code = finish(graph->device, error);
+    if (!code) code = finish(graph->stream, error);
     *elapsed_ns += (double)(now_ns() - begun_ns);
     return code;
 }
@@ -210,7 +210,7 @@ static gputune_code calibrate(gputune_graph *graph, const bound *kernel, gputune
     for (int i = 0; i < CALIBRATIONS && !(second < ALIKE * quickest); i++) {
         double elapsed_ns = 0;
         TRY(fill_counters(graph, TAKEN, error));
-        TRY(write_buffer(graph->device, graph->places[COUNTERS]->memory, 0, &never, sizeof never, true, error));
+        TRY(write_buffer(graph->stream, graph->places[COUNTERS]->memory, 0, &never, sizeof never, true, error));
         TRY(prepare(graph, CALIBRATING_ROUNDS, error));
         TRY(timed(graph, kernel, 1, 0, &elapsed_ns, error));
         second = fmin(second, fmax(quickest, elapsed_ns));

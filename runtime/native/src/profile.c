@@ -20,6 +20,7 @@ struct gputune_profile {
     gputune_device *device;
     gputune_level level;
     FILE *log;
+    mutex turn; /* of the log: graphs on different streams write there */
     uint64_t graphs;
     cl_command_queue queue; /* with the device's clock; made when it is needed */
 };
@@ -164,12 +165,12 @@ static void put_clock(FILE *log, const recorder *recorder) {
 
 /* --- inferences --- */
 
-void record_begin(recorder *recorder) {
-    gputune_device *device = recorder->profile->device;
+void record_begin(gputune_graph *graph) {
+    recorder *recorder = graph->recorder;
     recorder->part_count = recorder->bound_count = recorder->read = recorder->harvested = recorder->pending = 0;
     if (recorder->times) {
-        recorder->usual = device->queue;
-        device->queue = recorder->profile->queue;
+        recorder->usual = graph->stream->queue;
+        graph->stream->queue = recorder->profile->queue;
         read_clocks(recorder);
     }
     recorder->begun_ns = now_ns();
@@ -213,14 +214,14 @@ gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
     for (size_t i = 0; i < count; i++) {
         if (recorder->pending == MOST_EVENTS) { /* drivers keep an event of each launch until it is read */
             const uint64_t begun_ns = now_ns();
-            TRY(finish(graph->device, error));
+            TRY(finish(graph->stream, error));
             harvest(recorder, true);
             record_part(recorder, PART_PROFILER, -1, begun_ns, now_ns());
         }
         const bool bounds = !recorder->has_timer && (i == 0 || i == count / 2 || i == count - 1);
         const int64_t before = bounds ? (int64_t)now_ns() : 0, place = (int64_t)recorder->pending++;
         recorder->events[place] = NULL;
-        TRY(enqueue(graph->device, graph->launches + i, 1, recorder->events + place, error));
+        TRY(enqueue(graph->stream, graph->launches + i, 1, recorder->events + place, error));
         if (bounds) recorder->bounds[recorder->bound_count++] = (struct bounds){place, before, (int64_t)now_ns()};
     }
     return GPUTUNE_OK;
@@ -264,12 +265,16 @@ gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *
     if (recorder->times) {
         read_clocks(recorder);
         harvest(recorder, !code);
-        graph->device->queue = recorder->usual;
+        graph->stream->queue = recorder->usual;
         if (!recorder->has_timer && recorder->harvested) /* the last launch ends before the wait for it */
             recorder->bounds[recorder->bound_count++] =
                 (struct bounds){recorder->times[recorder->harvested - 1][1], INT64_MIN / 2, (int64_t)waited_ns};
     }
-    return code ? code : put_inference(graph, ended_ns, error);
+    if (code) return code;
+    mutex_lock(&recorder->profile->turn);
+    code = put_inference(graph, ended_ns, error);
+    mutex_unlock(&recorder->profile->turn);
+    return code;
 }
 
 /* --- the interface --- */
@@ -332,10 +337,14 @@ static gputune_code open_log(const char *path, FILE **log, gputune_error *error)
 gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, gputune_profile **profile,
                         gputune_error *error) {
     gputune_profile *made = *profile = calloc(1, sizeof *made);
-    if (!made) return fclose(log), NO_MEMORY;
+    if (!made || !mutex_open(&made->turn)) {
+        fclose(log);
+        *profile = NULL;
+        return free(made), NO_MEMORY;
+    }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *made = (gputune_profile){.device = device, .level = level, .log = log};
+    made->device = device, made->level = level, made->log = log;
     begin_record(log, "gputune-profile", 8);
     put_field(log, "version", UINT, 1);
     put_text_field(log, "level", level == GPUTUNE_BASIC ? "basic" : "detailed");
@@ -352,7 +361,7 @@ gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, 
     put_field(log, "unavailable", MAP, 0);
     gputune_code code = end_record(log, error);
     if (!code) code = add_user(device, error);
-    if (code) fclose(log), free(made), *profile = NULL;
+    if (code) fclose(log), mutex_close(&made->turn), free(made), *profile = NULL;
     return code;
 }
 
@@ -382,6 +391,7 @@ gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *erro
     if (closes && fclose(profile->log) && here && !code)
         code = fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno));
     if (nowhere >= 0) close(nowhere);
+    if (here) mutex_close(&profile->turn);
     free(profile);
     remove_user(device);
     return code;

@@ -7,7 +7,7 @@
 double processor_ns(void); /* of all threads of this process */
 
 enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };
-void record_begin(recorder *recorder);
+void record_begin(gputune_graph *graph);
 void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t begun_ns, uint64_t ended_ns);
 /* Enqueues the launches with events; for the level detailed. */
 gputune_code record_launches(gputune_graph *graph, gputune_error *error);

@@ -101,7 +101,7 @@ static gputune_code upload(jobs *jobs, job *job, gputune_error *error) {
     for (size_t at = 0, count = 0; !code && (at < nbytes || !at); at += count) {
         code = read_piece(&reading, piece, PIECE_BYTES, &count, error);
         mutex_lock(&jobs->queue);
-        if (!code) code = write_buffer(graph->device, job->memory, at, piece, count, true, error);
+        if (!code) code = write_buffer(graph->stream, job->memory, at, piece, count, true, error);
         mutex_unlock(&jobs->queue);
     }
     free(piece);

@@ -88,14 +88,17 @@ gputune_code recorded_open(gputune_graph *graph, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
-static gputune_code begin_part(recorded *own, gputune_device *device, gputune_error *error) {
+static gputune_code begin_part(gputune_graph *graph, gputune_error *error) {
+    recorded *own = graph->recorded;
+    const gputune_device *device = graph->device;
     const cl_ulong properties[3] = {FLAGS, own->flags, 0};
     cl_int status = 0;
     if (own->most && !own->queue)
         own->queue = device->cl.CreateCommandQueue(device->context, device->id, RECORDABLE, &status);
     TRY(checked(error, "opening a queue to record on", status));
     void *made = own->most ? own->NewRecordingQCOM(own->queue, &status)
-                           : own->CreateCommandBufferKHR(1, &device->queue, own->flags ? properties : NULL, &status);
+                           : own->CreateCommandBufferKHR(1, &graph->stream->queue, own->flags ? properties : NULL,
+                                                         &status);
     TRY(checked(error, "recording launches", status));
     own->parts[own->part_count++] = made;
     return GPUTUNE_OK;
@@ -107,7 +110,7 @@ static gputune_code record(gputune_graph *graph, gputune_error *error) {
     own->fresh = true;
     for (size_t i = 0; i < count; i++) {
         const bound *one = &graph->launches[i];
-        if (i % most == 0) TRY(begin_part(own, graph->device, error));
+        if (i % most == 0) TRY(begin_part(graph, error));
         void *const part = own->parts[own->part_count - 1];
         TRY(checked(error, "recording a launch", own->most
             ? graph->device->cl.EnqueueNDRangeKernel(own->queue, one->kernel, one->dimensions, NULL, one->global_size,
@@ -126,7 +129,7 @@ void recorded_forget(gputune_graph *graph, cl_mem memory) {
     for (size_t i = 0; own && is_here(graph->device) && i < graph->tensor_count; i++)
         uses |= !memory || graph->tensors[i].seen == memory;
     for (size_t i = 0; i < graph->tensor_count && uses; i++) graph->tensors[i].seen = NULL;
-    if (uses && own->part_count) finish(graph->device, NULL); /* an inference may use it */
+    if (uses && own->part_count) finish(graph->stream, NULL); /* an inference may use it */
     while (uses && own->part_count)
         if (own->most) own->ReleaseRecordingQCOM(own->parts[--own->part_count]);
         else own->ReleaseCommandBufferKHR(own->parts[--own->part_count]);
@@ -165,7 +168,7 @@ static gputune_code replay_part(gputune_graph *graph, size_t part, gputune_error
                 changes[count++] = (moved){(cl_uint)(i % own->most), place, sizeof(cl_mem), &at->place->memory};
         }
     }
-    return checked(error, "replaying", own->EnqueueRecordingQCOM(graph->device->queue, own->parts[part], count, changes,
+    return checked(error, "replaying", own->EnqueueRecordingQCOM(graph->stream->queue, own->parts[part], count, changes,
                                                                  0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL));
 }
 
@@ -210,7 +213,7 @@ static gputune_code compare(gputune_graph *graph, gputune_error *error) {
     const uint64_t begun_ns = now_ns();
     const bool recorded = own->turn && replayed(graph);
     if (!recorded) TRY(launched(graph, error));
-    TRY(finish(graph->device, error));
+    TRY(finish(graph->stream, error));
     const double elapsed_ns = (double)(now_ns() - begun_ns);
     if (!recorded) own->launches_ns = elapsed_ns;
     else if (!own->fresh) own->times[0][own->turns] = own->launches_ns, own->times[1][own->turns++] = elapsed_ns;

@@ -25,9 +25,9 @@ double processor_ns(void) {
     return (double)used_ns;
 }
 
-gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, cl_event *events,
                      gputune_error *error) {
-    (void)device, (void)kernels, (void)count, (void)events, (void)error;
+    (void)stream, (void)kernels, (void)count, (void)events, (void)error;
     kernels_last = true;
     played->noted[played->done] = -(int64_t)status_bytes[ROUNDS];
     return GPUTUNE_OK;
@@ -45,8 +45,8 @@ gputune_code recorded_start(gputune_graph *graph, gputune_error *error) {
     return enqueue_launches(graph, 0, error);
 }
 
-gputune_code finish(gputune_device *device, gputune_error *error) {
-    (void)device, (void)error;
+gputune_code finish(const stream *stream, gputune_error *error) {
+    (void)stream, (void)error;
     if (played->done == played->most) return GPUTUNE_LAUNCH_FAILED;
     clock_ns += (uint64_t)(kernels_last ? played->kernels_ns : played->launches_ns)[played->done];
     used_ns += played->processor_ns[played->done];
@@ -63,22 +63,22 @@ gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
-gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
+gputune_code write_buffer(const stream *stream, cl_mem memory, size_t offset, const void *data, size_t nbytes,
                           bool waits, gputune_error *error) {
-    (void)device, (void)memory, (void)offset, (void)data, (void)nbytes, (void)waits, (void)error;
+    (void)stream, (void)memory, (void)offset, (void)data, (void)nbytes, (void)waits, (void)error;
     if (nbytes == STATUS_BYTES) memcpy(status_bytes, data, nbytes);
     return GPUTUNE_OK;
 }
 
-gputune_code read_buffer(gputune_device *device, cl_mem memory, void *data, size_t nbytes, bool waits,
+gputune_code read_buffer(const stream *stream, cl_mem memory, void *data, size_t nbytes, bool waits,
                          gputune_error *error) {
-    (void)device, (void)memory, (void)waits, (void)error;
+    (void)stream, (void)memory, (void)waits, (void)error;
     memcpy(data, status_bytes, nbytes);
     return GPUTUNE_OK;
 }
 
-gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error) {
-    (void)device, (void)memory, (void)pattern, (void)nbytes, (void)error;
+gputune_code fill_buffer(const stream *stream, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error) {
+    (void)stream, (void)memory, (void)pattern, (void)nbytes, (void)error;
     return GPUTUNE_OK;
 }
 
