@@ -172,9 +172,10 @@ class Device(_Object):
         made.keep(array)
         return made
 
-    def import_(self, descriptor: int, nbytes: int) -> Memory:
-        """Import a sealed memfd or a dma-buf; the descriptor is duplicated. Raises DeviceError."""
-        return Memory(self.native, self.native.made("import", self.pointer, descriptor, nbytes), self)
+    def import_(self, descriptor: int, nbytes: int, offset: int = 0) -> Memory:
+        """Import bytes from an offset on of a sealed memfd or a dma-buf; the descriptor is duplicated. Raises
+        DeviceError."""
+        return Memory(self.native, self.native.made("import", self.pointer, descriptor, offset, nbytes), self)
 
     def group(self, files: Sequence[File]) -> Group:
         """Allocate arenas for the graphs of these files. Raises ContextError, DeviceError."""

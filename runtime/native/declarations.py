@@ -151,7 +151,7 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "device_identity": (POINTER(Identity), [c_void_p]),
     "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
     "wrap": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
-    "import": (c_int, [c_void_p, c_int, c_size_t, _OBJECT, _ERROR]),
+    "import": (c_int, [c_void_p, c_int, c_uint64, c_size_t, _OBJECT, _ERROR]),
     "memory_data": (c_void_p, [c_void_p]),
     "memory_kind": (c_char_p, [c_void_p]),
     "free": (None, [c_void_p]),

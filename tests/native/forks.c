@@ -61,7 +61,7 @@ static void open_all(const char *library, const char *context, const char *log) 
     good = good && !gputune_record(graphs[1], profile, &error);
     good = good && !gputune_allocate(device, NBYTES, &memories[0], &error);
     good = good && !gputune_wrap(device, input, NBYTES, &memories[1], &error);
-    good = good && !gputune_import(device, descriptor, NBYTES, &memories[2], &error);
+    good = good && !gputune_import(device, descriptor, 0, NBYTES, &memories[2], &error);
     for (int i = 0; i < 2 && good; i++) good = !infer(graphs[i], false, &error) && !infer(graphs[i], true, &error);
     check(good, error.message);
     while (atomic_load(&ended) < 2) usleep(1000);
@@ -88,7 +88,7 @@ static void use_all(const char *log) {
         infer(graphs[0], false, &error), infer(graphs[0], true, &error), gputune_load(device, file, NULL, &graph, &error),
         gputune_open_group(device, (const gputune_file *const *)&file, 1, &opened, &error),
         gputune_allocate(device, NBYTES, &memory, &error), gputune_wrap(device, input, NBYTES, &memory, &error),
-        gputune_import(device, descriptor, NBYTES, &memory, &error), gputune_record(graphs[0], profile, &error),
+        gputune_import(device, descriptor, 0, NBYTES, &memory, &error), gputune_record(graphs[0], profile, &error),
         gputune_record(graphs[1], NULL, &error), gputune_open_profile(device, log, GPUTUNE_BASIC, &recorded, &error),
         gputune_set_perf_profile(graphs[0], "balanced", &error), gputune_set_perf_profile(graphs[0], NULL, &error)};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {

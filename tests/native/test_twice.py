@@ -130,7 +130,7 @@ def test_a_descriptor_has_as_much_memory_as_it_has(opened: tuple[File, Device]) 
     with MemHandle.allocate(NBYTES) as handle:
         size = os.fstat(handle.fileno()).st_size
         for _ in range(2):
-            wrong = f"{size + 1} bytes are asked for, the descriptor's memory has {size}"
+            wrong = f"bytes 0 to {size + 1} are asked for, the descriptor's memory has {size}"
             with pytest.raises(UnusableMemory, match=wrong):
                 device.import_(handle.fileno(), size + 1)
             with device.import_(handle.fileno(), size) as memory:

@@ -143,9 +143,10 @@ gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_mem
 /* Wrap your own memory, which must outlive the object. */
 gputune_code gputune_wrap(gputune_device *device, void *data, size_t nbytes, gputune_memory **memory,
                           gputune_error *error);
-/* Import a sealed memfd or a dma-buf; the descriptor is duplicated. */
-gputune_code gputune_import(gputune_device *device, int descriptor, size_t nbytes, gputune_memory **memory,
-                            gputune_error *error);
+/* Import `nbytes` bytes from `offset` on of a memfd that is sealed against shrinking, or of a dma-buf. The descriptor
+ * is duplicated. All other descriptors and ranges are GPUTUNE_UNUSABLE_MEMORY. */
+gputune_code gputune_import(gputune_device *device, int descriptor, uint64_t offset, size_t nbytes,
+                            gputune_memory **memory, gputune_error *error);
 /* Return the memory as the host sees it between inferences; NULL if the host cannot see it. */
 void *gputune_memory_data(const gputune_memory *memory);
 /* Return how the device uses the memory: "shared", "mapped", or why it is copied. */

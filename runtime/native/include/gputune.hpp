@@ -5,6 +5,7 @@
 
 #include "gputune.h"
 
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -56,7 +57,8 @@ struct Device : Owned<gputune_device, gputune_close_device> {
 struct Memory : Owned<gputune_memory, gputune_free> {
     Memory(Device &device, std::size_t nbytes) : Owned(gputune_allocate, device.get(), nbytes) {}
     Memory(Device &device, void *data, std::size_t nbytes) : Owned(gputune_wrap, device.get(), data, nbytes) {}
-    Memory(Device &device, int fd, std::size_t nbytes) : Owned(gputune_import, device.get(), fd, nbytes) {}
+    Memory(Device &device, int fd, std::uint64_t offset, std::size_t nbytes)
+        : Owned(gputune_import, device.get(), fd, offset, nbytes) {}
     void *data() const { return gputune_memory_data(get()); }
 };
 

@@ -102,7 +102,9 @@ struct gputune_group {
 struct gputune_memory {
     gputune_device *device;
     void *data;
-    size_t nbytes, mapped_bytes; /* mapped_bytes: of the address space, to be given back */
+    size_t nbytes, mapped_bytes; /* mapped_bytes: of the address space from `pages` on, to be given back */
+    void *pages;
+    uint64_t offset; /* where it begins in what the descriptor stands for */
     cl_mem memory;               /* NULL: it is copied */
     bool coherent, of_host, is_shared, told; /* of_host: mapped; is_shared: shared virtual memory of its own */
     int descriptor;

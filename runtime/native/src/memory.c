@@ -1,15 +1,14 @@
 /* Memory that a device uses as it lies, where it can; as runtime/memory/, with fewer ways: a dma-buf is mapped and
  * copied here, because what ARM's and Qualcomm's drivers take by descriptor this does not ask of them. */
-#define _GNU_SOURCE /* F_GET_SEALS */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "descriptors.h"
 #include "recorded.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { GPU_PAGE_BYTES = 4096 };
@@ -79,7 +78,7 @@ static void allocate_mapped(gputune_memory *memory) {
     allocate(memory->device, CL_MEM_ALLOC_HOST_PTR, memory->nbytes, NULL, &memory->memory, NULL);
     if (maps_in_place(memory)) {
         munmap(pages, memory->mapped_bytes);
-        memory->mapped_bytes = 0;
+        memory->mapped_bytes = 0, memory->pages = NULL;
         strcpy(memory->kind, "mapped");
     } else {
         memory->data = pages;
@@ -94,7 +93,7 @@ gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_mem
         made->data = device->cl.SVMAlloc(device->context, CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER, nbytes, 0);
     made->is_shared = made->data;
     if (!made->data) {
-        made->data = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        made->pages = made->data = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         made->mapped_bytes = nbytes;
     }
     const bool good = made->data != MAP_FAILED;
@@ -102,41 +101,46 @@ gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_mem
     if (good && !made->memory && !made->is_shared && device->is_unified) allocate_mapped(made);
     device_leave(device);
     if (good) return GPUTUNE_OK;
-    made->data = NULL, made->mapped_bytes = 0;
+    made->data = made->pages = NULL, made->mapped_bytes = 0;
     gputune_free(made), *memory = NULL;
     return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes cannot be allocated", nbytes);
 }
 
-/* Maps what a descriptor stands for, which must be such that it cannot vanish under a device. */
-static gputune_code map(gputune_memory *memory, int descriptor, bool *dma_buf, gputune_error *error) {
-    char path[64], link[64] = "";
-    struct stat status;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-    if (descriptor < 0 || fstat(descriptor, &status) || readlink(path, link, sizeof link - 1) < 0)
-        return fail(error, GPUTUNE_UNUSABLE_MEMORY, "descriptor %d cannot be used: %s", descriptor, strerror(errno));
-    *dma_buf = !strncmp(link, "/dmabuf:", 8) || !strncmp(link, "anon_inode:dmabuf", 17);
-    const off_t end = *dma_buf ? lseek(descriptor, 0, SEEK_END) : status.st_size;
-    const int seals = *dma_buf ? F_SEAL_SHRINK : S_ISREG(status.st_mode) ? fcntl(descriptor, F_GET_SEALS) : -1;
-    if (seals < 0 || !(seals & F_SEAL_SHRINK))
-        return fail(error, GPUTUNE_UNUSABLE_MEMORY, "descriptor %d is no dma-buf, and no memfd that is sealed against "
-                    "shrinking", descriptor);
-    if (end < 0 || (uint64_t)end < memory->nbytes)
-        return fail(error, GPUTUNE_UNUSABLE_MEMORY, "%zu bytes are asked for, the descriptor's memory has %lld",
-                    memory->nbytes, (long long)end);
-    memory->descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    void *data = mmap(NULL, memory->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->descriptor, 0);
-    if (data == MAP_FAILED)
-        return fail(error, GPUTUNE_UNUSABLE_MEMORY, "the descriptor's memory cannot be mapped: %s", strerror(errno));
-    memory->data = data;
-    memory->mapped_bytes = memory->nbytes;
+/* Maps a range of what its descriptor stands for. mmap begins at pages only, so the page in which the range begins is
+ * mapped with it. Some dma-bufs are for devices alone: the host does not see those. */
+static gputune_code map(gputune_memory *memory, bool dma_buf, gputune_error *error) {
+    const uint64_t delta = memory->offset % (uint64_t)sysconf(_SC_PAGESIZE);
+    const size_t nbytes = (size_t)delta + memory->nbytes;
+    char *pages = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->descriptor,
+                       (off_t)(memory->offset - delta));
+    if (pages == MAP_FAILED && dma_buf) return GPUTUNE_OK;
+    if (pages == MAP_FAILED)
+        return fail(error, GPUTUNE_UNUSABLE_MEMORY, "the descriptor's memory cannot be mapped for reading and writing: "
+                    "%s", strerror(errno));
+    memory->pages = pages;
+    memory->mapped_bytes = nbytes;
+    memory->data = pages + delta;
     return GPUTUNE_OK;
 }
 
-gputune_code gputune_import(gputune_device *device, int descriptor, size_t nbytes, gputune_memory **memory,
-                            gputune_error *error) {
+/* Takes a descriptor of its own for a range of memory, and maps it. */
+static gputune_code open_range(gputune_memory *memory, int descriptor, bool *dma_buf, gputune_error *error) {
+    described found = {false, 0};
+    TRY(duplicate(descriptor, &memory->descriptor, &found, error));
+    *dma_buf = found.dma_buf;
+    if (memory->offset > found.nbytes || memory->nbytes > found.nbytes - memory->offset)
+        return fail(error, GPUTUNE_UNUSABLE_MEMORY, "bytes %llu to %llu are asked for, the descriptor's memory has "
+                    "%llu", (unsigned long long)memory->offset, (unsigned long long)memory->offset + memory->nbytes,
+                    (unsigned long long)found.nbytes);
+    return map(memory, found.dma_buf, error);
+}
+
+gputune_code gputune_import(gputune_device *device, int descriptor, uint64_t offset, size_t nbytes,
+                            gputune_memory **memory, gputune_error *error) {
     bool dma_buf = false;
     TRY(new_memory(device, nbytes, memory, error));
-    const gputune_code code = map(*memory, descriptor, &dma_buf, error);
+    (*memory)->offset = offset;
+    const gputune_code code = open_range(*memory, descriptor, &dma_buf, error);
     device_take(device);
     if (dma_buf) strcpy((*memory)->kind, "it is a dma-buf, which is copied here");
     else if (!code) take_as_it_lies(*memory);
@@ -169,13 +173,15 @@ gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputun
                                                                                memory->data, 0, NULL, NULL));
 }
 
+static bool meet(uint64_t start, size_t nbytes, uint64_t other, size_t other_nbytes) {
+    return start < other + other_nbytes && other < start + nbytes;
+}
+
 bool memories_meet(const gputune_memory *one, const gputune_memory *other) {
-    struct stat mine, theirs;
-    const uintptr_t start = (uintptr_t)one->data, others = (uintptr_t)other->data;
-    const bool same_file = one->descriptor >= 0 && other->descriptor >= 0 && !fstat(one->descriptor, &mine) &&
-                           !fstat(other->descriptor, &theirs) && mine.st_dev == theirs.st_dev &&
-                           mine.st_ino == theirs.st_ino; /* which both have from its beginning */
-    return same_file || (start < others + other->nbytes && others < start + one->nbytes);
+    if (same_memory(one->descriptor, other->descriptor))
+        return meet(one->offset, one->nbytes, other->offset, other->nbytes);
+    return one->data && other->data &&
+           meet((uintptr_t)one->data, one->nbytes, (uintptr_t)other->data, other->nbytes);
 }
 
 /* Launches that still use it get other memory before: drivers abort when memory is freed that is an argument. */
@@ -201,7 +207,7 @@ void gputune_free(gputune_memory *memory) {
     if (memory->memory && here) forget(memory);
     if (memory->is_shared && here) device->cl.SVMFree(device->context, memory->data);
     device_leave(device);
-    if (memory->mapped_bytes) munmap(memory->data, memory->mapped_bytes);
+    if (memory->mapped_bytes) munmap(memory->pages, memory->mapped_bytes);
     if (memory->descriptor >= 0) close(memory->descriptor);
     free(memory);
     remove_user(device);
