@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any
 
+from gputune.runtime.native.counting import TensorCounts
+
 MOST_DIMENSIONS = 16
 MESSAGE_BYTES = 512
 
@@ -132,6 +134,7 @@ STRUCTURES: Mapping[str, type[Structure]] = {
     "gputune_load_options": LoadOptions,
     "gputune_value": Value,
     "gputune_counters": Counters,
+    "gputune_tensor_counters": TensorCounts,
 }
 """The structures of gputune.h by their names there."""
 
@@ -167,6 +170,8 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
     "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),
     "counters_of": (None, [c_void_p, POINTER(Counters), POINTER(Counters)]),
+    "tensor_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts), POINTER(TensorCounts)]),
+    "load_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts)]),
     "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),
     "record": (c_int, [c_void_p, c_void_p, _ERROR]),
     "close_profile": (c_int, [c_void_p, _ERROR]),

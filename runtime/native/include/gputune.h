@@ -223,6 +223,22 @@ typedef struct gputune_counters {
 
 void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_counters *last);
 
+/* Counts the memory operations of one input or output. */
+typedef struct gputune_tensor_counters {
+    uint64_t bytes_copied;  /* between your memory and the device's */
+    uint64_t writes, reads; /* copies into the device's memory and out of it */
+    uint64_t maps;          /* pairs of unmap and map, for memory that is not coherent */
+    uint64_t allocations;   /* of device memory for the tensor */
+    const char *reason;     /* why the last copy was made, or ""; stays valid until the graph is unloaded */
+} gputune_tensor_counters;
+
+/* Write what all inferences and the last one did for an input or output, by its place in the graph's description; zeros
+ * for a place that does not exist. A pointer may be NULL. */
+void gputune_tensor_counters_of(gputune_graph *graph, bool output, size_t place, gputune_tensor_counters *total,
+                                gputune_tensor_counters *last);
+/* Write what loading did for an input or output. */
+void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, gputune_tensor_counters *load);
+
 /* --- profiling --------------------------------------------------------------------------------------------------- */
 
 typedef enum gputune_level { GPUTUNE_BASIC, GPUTUNE_DETAILED } gputune_level;

@@ -52,6 +52,7 @@ typedef struct tensor {
     held *own;
     void *data;
     gputune_memory *memory;
+    gputune_tensor_counters total, last; /* last: of the inference that runs, or ran */
     cl_mem seen; bool moved; /* recorded.c: the place's in the last inference; that was recorded with another one */
 } tensor;
 
@@ -82,7 +83,7 @@ struct gputune_graph {
     struct warning {
         struct warning *next;
         const char *text;
-    } *warnings;
+    } *warnings, *reasons; /* reasons: why tensors were copied */
     persistent *persistent; /* NULL: launches one by one */
     recorded *recorded;     /* NULL: launches are enqueued */
     recorder *recorder;

@@ -71,19 +71,18 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
         if (place->memory != memory->memory)
             TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
         if (memory->coherent || !memory->of_host) return GPUTUNE_OK;
-        graph->last.maps++;
+        tensor->last.maps += memory->data != NULL;
         return give_to_device(memory, graph->stream, error);
     }
     if (!tensor->own) {
         TRY(new_memory_in(graph, place, nbytes, true, &tensor->own, error));
-        graph->last.allocations++;
+        tensor->last.allocations++;
         warn(graph, "%s '%s' was prepared for memory handles and is given as an array: %zu bytes are allocated now, "
              "and copied in every such inference", tensor->kind, tensor->record->name, nbytes);
     }
     if (place->memory != tensor->own->memory) TRY(use_memory(graph, place, tensor->own->memory, nbytes, error));
     if (output) return GPUTUNE_OK;
-    graph->last.writes++;
-    graph->last.bytes_copied += nbytes;
+    count_copy(graph, tensor, &tensor->last.writes);
     if (tensor->own->host) {
         memcpy(tensor->own->host, tensor->data, nbytes);
         return GPUTUNE_OK;
@@ -94,8 +93,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
 /* Copies an output to where it is wanted; where that takes a command, it is over when the queue is finished. */
 static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *error) {
     const size_t nbytes = tensor->record->nbytes;
-    graph->last.reads++;
-    graph->last.bytes_copied += nbytes;
+    count_copy(graph, tensor, &tensor->last.reads);
     if (tensor->own->host) {
         memcpy(tensor->data, tensor->own->host, nbytes);
         return GPUTUNE_OK;
@@ -217,26 +215,14 @@ static gputune_code check_apart(const gputune_graph *graph, gputune_error *error
     return GPUTUNE_OK;
 }
 
-/* In which form it ran is counted where it runs. */
-static void count_inference(gputune_counters *total, gputune_counters *last) {
-    last->inferences = 1;
-    total->inferences++;
-    total->bytes_copied += last->bytes_copied;
-    total->writes += last->writes;
-    total->reads += last->reads;
-    total->maps += last->maps;
-    total->allocations += last->allocations;
-    total->elapsed_ns += last->elapsed_ns;
-}
-
 static gputune_code run(gputune_graph *graph, gputune_error *error) {
-    memset(&graph->last, 0, sizeof graph->last);
+    clear_counters(graph);
     votes_begin(graph->votes, "execute");
     if (graph->recorder) record_begin(graph);
     const uint64_t begun_ns = now_ns();
     gputune_code code = infer(graph, error);
     graph->last.elapsed_ns = now_ns() - begun_ns;
-    if (!code) count_inference(&graph->total, &graph->last);
+    count_inference(graph, !code);
     if (graph->recorder) code = record_end(graph, code, error);
     votes_end(graph->votes, "execute");
     return code;

@@ -18,4 +18,12 @@ gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error 
 /* The same of an inference in the form that pays; persistent kernels are finished when it returns. */
 gputune_code start_inference(gputune_graph *graph, gputune_error *error);
 
+/* counters.c. Counts a copy of a tensor in `copies`, its reads or writes, with the reason. */
+void count_copy(gputune_graph *graph, tensor *tensor, uint64_t *copies);
+/* For an inference that begins. */
+void clear_counters(gputune_graph *graph);
+/* Sums up what tensors have counted, and adds it to the totals if the inference was good. In which form it ran is
+ * counted where it runs. */
+void count_inference(gputune_graph *graph, bool good);
+
 #endif

@@ -23,6 +23,7 @@ from gputune.runtime.execution.verdict import open_chosen
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Array, Device, File, Memory, Native
+from gputune.runtime.native.counting import tensor_counters
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, opencl_library, sanitizers
@@ -94,6 +95,11 @@ def test_each_combination_costs_what_it_does_in_python(
             np.testing.assert_array_equal(y, made.expected(x + number))
             total, last = graph.counters()
             assert {name: last[name] for name in COUNTED} == counted(executor.counters.last)
+            for output, name in enumerate("xy"):
+                wanted = [of[name] for of in (executor.counters.load, executor.counters.total, executor.counters.last)]
+                assert [
+                    TensorCounters(**one) for one in tensor_counters(graph.native.call, graph.pointer, bool(output), 0)
+                ] == wanted
         assert {name: total[name] for name in COUNTED} == counted(executor.counters.total)
         assert len(graph.warnings) == len(executor.warnings)
         for memory in ours.values():
