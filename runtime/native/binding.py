@@ -282,6 +282,20 @@ class Graph(_Object):
         """Return which context of a package was loaded and why; "" for other files."""
         return str(self.native.call("choice", self.pointer).decode())
 
+    def set_one_by_one(self, on: bool) -> None:
+        """Make inferences from now on run by launches; False lets persistent kernels run where they pay."""
+        self.native.call("set_one_by_one", self.pointer, on)
+
+    @property
+    def has_persistent(self) -> bool:
+        """Return whether inferences may run by persistent kernels here."""
+        return bool(self.native.call("has_persistent", self.pointer))
+
+    @property
+    def last_form(self) -> str:
+        """Return how the last inference ran, as Form of profiling/records.py."""
+        return str(self.native.call("last_form", self.pointer).decode())
+
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the counts of all inferences and of the last one, by name."""
         total, last = Counters(), Counters()

@@ -111,6 +111,7 @@ class Counters(Structure):
             "allocations",
             "recorded",
             "elapsed_ns",
+            "attempts",
         )
     )
 
@@ -166,6 +167,9 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "info": (POINTER(GraphInfo), [c_void_p]),
     "warning": (c_char_p, [c_void_p, c_size_t]),
     "choice": (c_char_p, [c_void_p]),
+    "set_one_by_one": (None, [c_void_p, c_bool]),
+    "has_persistent": (c_bool, [c_void_p]),
+    "last_form": (c_char_p, [c_void_p]),
     "run": (c_int, [c_void_p, *_VALUES, _ERROR]),
     "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
     "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),

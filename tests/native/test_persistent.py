@@ -129,7 +129,8 @@ class Device:
                 runs.run(lambda first: lambda: self.start(False, first or 0), lambda: "launches")
         except Ended:
             pass
-        return self.noted, [runs.runs.persistent, runs.runs.aborted, runs.runs.launches]
+        of = runs.runs
+        return self.noted, [of.persistent, of.aborted, of.launches, of.attempts]
 
 
 def play_in_c(script: Script, inferences: int, shared: bool) -> tuple[list[int], list[int]]:
@@ -141,7 +142,7 @@ def play_in_c(script: Script, inferences: int, shared: bool) -> tuple[list[int],
         "Played", (ctypes.Structure,), {"_fields_": [*fields, ("done", ctypes.c_size_t), ("most", ctypes.c_size_t)]}
     )
     played = made(*(each.ctypes.data for each in arrays), 0, script.flags.size)
-    runs = (ctypes.c_uint64 * 3)()
+    runs = (ctypes.c_uint64 * 4)()
     library = driver("script")
     library.play(ctypes.byref(played), ctypes.c_size_t(inferences), ctypes.c_bool(shared), runs)
     return noted[: played.done].tolist(), list(runs)

@@ -213,12 +213,23 @@ gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs
 /* Make inferences from now on vote for clocks and power as the preset says; NULL ends that. */
 gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, gputune_error *error);
 
+/* Make inferences from now on run by launches and not by persistent kernels; false lets them run by those where they
+ * pay. Launches still run as a recorded queue where that is faster. */
+void gputune_set_one_by_one(gputune_graph *graph, bool one_by_one);
+/* Return whether inferences may run by persistent kernels here. */
+bool gputune_has_persistent(const gputune_graph *graph);
+/* Return how the last inference ran that no profile has recorded launch by launch: by "launches"; by launches that were
+ * "recorded" and enqueued at once; by "persistent" kernels; or "aborted", begun by those and ended by launches. Before
+ * the first inference it returns "launches". */
+const char *gputune_last_form(const gputune_graph *graph);
+
 /* Counts how inferences ran, and what they copied between your memory and the device's. */
 typedef struct gputune_counters {
     uint64_t inferences, persistent, aborted, launches;
     uint64_t bytes_copied, writes, reads, maps, allocations;
     uint64_t recorded;   /* inferences by launches as a recorded queue */
     uint64_t elapsed_ns; /* from before the first input is written until the last output is read, without votes */
+    uint64_t attempts;   /* begun by persistent kernels to test whether they pay again */
 } gputune_counters;
 
 void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_counters *last);

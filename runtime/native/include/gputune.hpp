@@ -89,6 +89,9 @@ struct Graph : Owned<gputune_graph, gputune_unload> {
         call(gputune_run_async, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size(), callback, user);
     }
     void record(const Profile *profile) { call(gputune_record, get(), profile == nullptr ? nullptr : profile->get()); }
+    void set_one_by_one(bool one_by_one) { gputune_set_one_by_one(get(), one_by_one); }
+    bool has_persistent() const { return gputune_has_persistent(get()); }
+    std::string last_form() const { return gputune_last_form(get()); }
     void set_perf_profile(const char *preset) { call(gputune_set_perf_profile, get(), preset); }
 };
 

@@ -270,6 +270,7 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     made->file = another_owner(file);
     made->strict = given->strict;
     made->one_by_one = given->one_by_one;
+    made->form = form_of(&made->last);
     made->shared = given->group ? &given->group->shared : &made->own;
     change_take(made->stream);
     made->next = device->graphs;
@@ -402,6 +403,21 @@ void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_
     if (total) *total = graph->total;
     if (last) *last = graph->last;
     stream_leave(graph->stream);
+}
+
+void gputune_set_one_by_one(gputune_graph *graph, bool one_by_one) {
+    stream_take(graph->stream);
+    graph->by_launches = one_by_one;
+    stream_leave(graph->stream);
+}
+
+bool gputune_has_persistent(const gputune_graph *graph) { return graph->persistent; }
+
+const char *gputune_last_form(const gputune_graph *graph) {
+    stream_take(graph->stream);
+    const char *form = graph->form;
+    stream_leave(graph->stream);
+    return form;
 }
 
 const gputune_graph_info *gputune_info(const gputune_graph *graph) { return &graph->record->info; }

@@ -73,6 +73,8 @@ struct gputune_graph {
     pool pool;
     char choice[REASON_BYTES];
     bool strict, from_binaries, one_by_one, is_ready; /* ready: launches are */
+    bool by_launches; /* persistent kernels are not to be used now */
+    const char *form; /* of the last inference that was not recorded launch by launch */
     cl_program *programs;                 /* by their index, those that are loaded */
     uint8_t **copies;                     /* of sections, by their index: what launches need that are loaded later */
     bound *launches, *kernels;            /* kernels: of the persistent form; a kernel of NULL behind the last */

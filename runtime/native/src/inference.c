@@ -41,7 +41,14 @@ gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error 
 }
 
 gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
-    return graph->persistent ? persistent_run(graph, error) : recorded_start(graph, error);
+    if (graph->persistent && !graph->by_launches) TRY(persistent_run(graph, error));
+    else TRY(recorded_start(graph, error));
+    graph->form = form_of(&graph->last);
+    return GPUTUNE_OK;
+}
+
+const char *form_of(const gputune_counters *of) {
+    return of->persistent ? "persistent" : of->aborted ? "aborted" : of->recorded ? "recorded" : "launches";
 }
 
 /* --- one tensor --------------------------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, c
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
 /* The same of an inference in the form that pays; persistent kernels are finished when it returns. */
 gputune_code start_inference(gputune_graph *graph, gputune_error *error);
+/* The name of the form in which an inference ran that these counters are of. */
+const char *form_of(const gputune_counters *counters);
 
 /* counters.c. Counts a copy of a tensor in `copies`, its reads or writes, with the reason. */
 void count_copy(gputune_graph *graph, tensor *tensor, uint64_t *copies);

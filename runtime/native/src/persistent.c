@@ -276,7 +276,11 @@ gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune
 }
 
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
-    if (breaker_persistent(&graph->persistent->breaker)) return run_persistently(graph, error);
+    const breaker *breaker = &graph->persistent->breaker;
+    if (breaker_persistent(breaker)) {
+        graph->total.attempts += !breaker->closed, graph->last.attempts += !breaker->closed;
+        return run_persistently(graph, error);
+    }
     graph->persistent->begun = true;
     return run_launches(graph, WHOLE, 0, false, error);
 }

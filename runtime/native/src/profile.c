@@ -230,13 +230,11 @@ gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
 static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, gputune_error *error) {
     recorder *recorder = graph->recorder;
     FILE *log = recorder->profile->log;
-    const gputune_counters *of = &graph->last;
-    const char *form = of->persistent ? "persistent" : of->aborted ? "aborted" : of->recorded ? "recorded" : "launches";
     begin_record(log, "inference", 13);
     put_field(log, "graph", UINT, recorder->place);
     put_field(log, "number", UINT, recorder->number++);
     put_field(log, "thread", UINT, (uint64_t)syscall(SYS_gettid));
-    put_text_field(log, "form", form);
+    put_text_field(log, "form", form_of(&graph->last));
     put_field(log, "begun_ns", UINT, recorder->begun_ns);
     put_field(log, "ended_ns", UINT, ended_ns);
     put_block(log, "parts", *recorder->parts, 4 * recorder->part_count);

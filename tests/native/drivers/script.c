@@ -87,8 +87,8 @@ gputune_code fail(gputune_error *error, gputune_code code, const char *format, .
     return code;
 }
 
-/* So many inferences, or fewer where the script ends; the counts of those that ran in each form. */
-void play(script *script, size_t inferences, bool shared, uint64_t runs[3]) {
+/* So many inferences, or fewer where the script ends; the counts of those that ran in each form, and of attempts. */
+void play(script *script, size_t inferences, bool shared, uint64_t runs[4]) {
     static const launch launches[1] = {{.counts = true}};
     graph_record record = {.info = {.launch_count = 5}, .persistent = launches, .persistent_count = 1};
     record.counter_bytes = 64;
@@ -101,4 +101,5 @@ void play(script *script, size_t inferences, bool shared, uint64_t runs[3]) {
     for (size_t i = 0; i < inferences && !code; i++) code = persistent_run(&graph, NULL);
     free(graph.persistent);
     runs[0] = graph.total.persistent, runs[1] = graph.total.aborted, runs[2] = graph.total.launches;
+    runs[3] = graph.total.attempts;
 }
