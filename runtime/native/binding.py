@@ -162,6 +162,10 @@ class Device(_Object):
         fields |= {"extensions": tuple(map(_plain, names)), "driver": driver}
         return DeviceIdentity(**fields)
 
+    def touch(self) -> None:
+        """Launch an empty kernel and wait for it, to keep the device awake. Raises DeviceError."""
+        self.native.checked("touch", self.pointer)
+
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory that host and device share as well as they can. Raises DeviceError."""
         return Memory(self.native, self.native.made("allocate", self.pointer, nbytes), self)

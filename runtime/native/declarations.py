@@ -152,6 +152,7 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "open_device": (c_int, [POINTER(DeviceOptions), _OBJECT, _ERROR]),
     "close_device": (None, [c_void_p]),
     "device_name": (c_char_p, [c_void_p]),
+    "touch": (c_int, [c_void_p, _ERROR]),
     "device_identity": (POINTER(Identity), [c_void_p]),
     "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
     "wrap": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),

@@ -58,7 +58,7 @@ class Fake:
         self._library.fake_failed.restype = ctypes.c_char_p
         self._library.fake_stamp.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
         self._library.fake_delay.argtypes = self._library.fake_refuse.argtypes = [ctypes.c_long]
-        self._library.fake_replays.restype = ctypes.c_long
+        self._library.fake_replays.restype = self._library.fake_finishes.restype = ctypes.c_long
         self._library.fake_cpu.argtypes = [ctypes.c_long]
 
     @property
@@ -75,6 +75,11 @@ class Fake:
     def calls(self) -> int:
         """Since fail_at was called last."""
         return int(self._library.fake_calls())
+
+    @property
+    def finishes(self) -> int:
+        """Waits for a queue so far."""
+        return int(self._library.fake_finishes())
 
     @property
     def replays(self) -> int:

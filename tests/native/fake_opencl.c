@@ -51,7 +51,7 @@ static atomic_long alive, calls, failing;
 static _Atomic uint64_t begun_ns, ended_ns; /* of each event; 0: as it was */
 static _Atomic(const char *) failed = "";
 static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
-static atomic_long delay_ns, replays, refusing, is_cpu;
+static atomic_long delay_ns, replays, refusing, is_cpu, finishes;
 static int platform, device; /* whose addresses are their handles */
 
 API long fake_alive(void) { return atomic_load(&alive); }
@@ -59,6 +59,8 @@ API long fake_calls(void) { return atomic_load(&calls); }
 API void fake_records(int how) { atomic_store(&records, how); }
 /* Enqueuing a launch takes so long. */
 API void fake_delay(long ns) { atomic_store(&delay_ns, ns); }
+/* Waits for a queue so far. */
+API long fake_finishes(void) { return atomic_load(&finishes); }
 API long fake_replays(void) { return atomic_load(&replays); }
 /* Every replay fails. */
 API void fake_refuse(long refuses) { atomic_store(&refusing, refuses); }
@@ -237,7 +239,11 @@ API int32_t clRetainContext(object *context) { return shared(context), 0; }
 API int32_t clReleaseContext(object *context) { return release(context); }
 API int32_t clReleaseCommandQueue(object *queue) { return release(queue); }
 API int32_t clFlush(object *queue) { return queue->commands++, fails() ? OUT_OF_RESOURCES : 0; }
-API int32_t clFinish(object *queue) { return queue->commands++, fails() ? OUT_OF_RESOURCES : 0; }
+API int32_t clFinish(object *queue) {
+    queue->commands++;
+    atomic_fetch_add(&finishes, 1);
+    return fails() ? OUT_OF_RESOURCES : 0;
+}
 
 /* --- memory --- */
 

@@ -122,6 +122,9 @@ typedef struct gputune_device_options {
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error);
 void gputune_close_device(gputune_device *device);
 const char *gputune_device_name(const gputune_device *device);
+/* Launch an empty kernel on a queue of its own, and wait for it. At short intervals between inferences this keeps a
+ * device from falling asleep. On a CPU it does nothing: what runs there keeps it awake. */
+gputune_code gputune_touch(gputune_device *device, gputune_error *error);
 
 /* Describes a device in its driver's words; sizes are in bytes, extensions are sorted. */
 typedef struct gputune_identity {

@@ -52,6 +52,7 @@ struct Device : Owned<gputune_device, gputune_close_device> {
     explicit Device(const gputune_device_options &options = {}) : Owned(gputune_open_device, &options) {}
     explicit Device(const File &file) : Device(gputune_device_options{nullptr, nullptr, file.get()}) {}
     std::string name() const { return gputune_device_name(get()); }
+    void touch() { call(gputune_touch, get()); }
 };
 
 struct Memory : Owned<gputune_memory, gputune_free> {

@@ -213,6 +213,14 @@ static gputune_code open_context(gputune_device *device, gputune_error *error) {
     return checked(error, "opening the device", status);
 }
 
+static void close_touch(gputune_device *device) {
+    struct touch *own = &device->touch;
+    if (own->kernel) device->cl.ReleaseKernel(own->kernel);
+    if (own->program) device->cl.ReleaseProgram(own->program);
+    if (own->memory) device->cl.ReleaseMemObject(own->memory);
+    if (own->queue) device->cl.ReleaseCommandQueue(own->queue);
+}
+
 static void close_context(gputune_device *device) {
     if (device->stream.queue) device->cl.ReleaseCommandQueue(device->stream.queue);
     if (device->context) device->cl.ReleaseContext(device->context);
@@ -247,16 +255,21 @@ static gputune_code take_given(gputune_device *device, const gputune_device_opti
     return checked(error, "taking over an open context", status);
 }
 
+static bool mutexes_open(gputune_device *device) {
+    mutex *all[] = {&device->turn, &device->stream.turn, &device->touch.turn};
+    size_t count = 0;
+    while (count < 3 && mutex_open(all[count])) count++;
+    if (count == 3) return true;
+    while (count) mutex_close(all[--count]);
+    return false;
+}
+
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error) {
     const gputune_device_options none = {.file = NULL}, *given = options ? options : &none;
     const char *wanted = given->device ? given->device : getenv("GPUTUNE_DEVICE");
     gputune_device *made = calloc(1, sizeof *made);
     *device = NULL;
-    if (!made || !mutex_open(&made->turn)) return free(made), NO_MEMORY;
-    if (!mutex_open(&made->stream.turn)) {
-        mutex_close(&made->turn);
-        return free(made), NO_MEMORY;
-    }
+    if (!made || !mutexes_open(made)) return free(made), NO_MEMORY;
     made->process = getpid();
     made->stream.device = made;
     gputune_code code = open_library(&made->cl, given->library, error);
@@ -271,7 +284,9 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
 void gputune_close_device(gputune_device *device) {
     if (!device) return;
     const bool here = is_here(device);
+    if (here) close_touch(device);
     if (here) close_context(device);
+    if (here) mutex_close(&device->touch.turn);
     if (here) mutex_close(&device->stream.turn);
     if (here) mutex_close(&device->turn);
     pool_free(&device->pool);

@@ -34,6 +34,13 @@ struct gputune_device {
     mutex turn;         /* what changes the context, or what follows, holds it: before the turn of any stream */
     size_t users;       /* graphs, groups, memory and profiles: what needs the context */
     gputune_graph *graphs;
+    struct touch { /* touch.c makes what closing the context gives back */
+        mutex turn;
+        cl_command_queue queue;
+        cl_mem memory;
+        cl_program program;
+        cl_kernel kernel;
+    } touch;
 };
 
 typedef struct found_device {

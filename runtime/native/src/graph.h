@@ -74,6 +74,7 @@ struct gputune_graph {
     char choice[REASON_BYTES];
     bool strict, from_binaries, one_by_one, is_ready; /* ready: launches are */
     bool by_launches; /* persistent kernels are not to be used now */
+    bool over; /* all that the inference has enqueued so far is finished */
     const char *form; /* of the last inference that was not recorded launch by launch */
     cl_program *programs;                 /* by their index, those that are loaded */
     uint8_t **copies;                     /* of sections, by their index: what launches need that are loaded later */

@@ -97,7 +97,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     return write_buffer(graph->stream, place->memory, 0, tensor->data, nbytes, false, error);
 }
 
-/* Copies an output to where it is wanted; where that takes a command, it is over when the queue is finished. */
+/* Copies an output to where it is wanted; where that takes a command, it is over when the stream is finished. */
 static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *error) {
     const size_t nbytes = tensor->record->nbytes;
     count_copy(graph, tensor, &tensor->last.reads);
@@ -105,6 +105,7 @@ static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *er
         memcpy(tensor->data, tensor->own->host, nbytes);
         return GPUTUNE_OK;
     }
+    graph->over = false;
     return read_buffer(graph->stream, tensor->own->memory, tensor->data, nbytes, false, error);
 }
 
@@ -119,15 +120,16 @@ static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t
 }
 
 /* Ends an inference, also one that has failed, with its code: what was given to the device becomes the host's again,
- * and the queue is finished. */
+ * and the stream is finished. */
 static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_error *error) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         gputune_memory *memory = graph->tensors[i].memory;
         if (!memory || !memory->memory || memory->coherent || memory->of_host) continue;
+        graph->over = false;
         const gputune_code failed = give_to_host(memory, graph->stream, code ? NULL : error);
         code = code ? code : failed;
     }
-    const gputune_code failed = finish(graph->stream, code ? NULL : error);
+    const gputune_code failed = code || !graph->over ? finish(graph->stream, code ? NULL : error) : GPUTUNE_OK;
     return code ? code : failed;
 }
 
@@ -138,13 +140,15 @@ static gputune_code infer(gputune_graph *graph, gputune_error *error) {
     tensor *tensors = graph->tensors;
     uint64_t since_ns = graph->recorder ? now_ns() : 0;
     gputune_code code = GPUTUNE_OK;
+    graph->over = false;
     for (size_t i = 0; i < graph->tensor_count && !code; i++) {
         code = give(graph, &tensors[i], i >= inputs, error);
         stamp(graph, PART_WRITE, i < inputs ? (int64_t)i : -1, &since_ns);
     }
     if (!code) code = graph->recorder ? record_launches(graph, error) : start_inference(graph, error);
     stamp(graph, PART_ENQUEUE, -1, &since_ns);
-    if (graph->recorder && !code) code = finish(graph->stream, error);
+    if (graph->recorder && !code && !graph->over) code = finish(graph->stream, error);
+    if (graph->recorder && !code) graph->over = true;
     stamp(graph, PART_WAIT, -1, &since_ns);
     for (size_t i = inputs; i < graph->tensor_count && !code; i++)
         if (tensors[i].data && !tensors[i].own->host) code = take(graph, &tensors[i], error);

@@ -15,7 +15,7 @@ gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, c
                      gputune_error *error);
 /* The same of the launches from one on, which it loads where that is needed. */
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
-/* The same of an inference in the form that pays; persistent kernels are finished when it returns. */
+/* The same of an inference in the form that pays; graph->over says whether it is finished when this returns. */
 gputune_code start_inference(gputune_graph *graph, gputune_error *error);
 /* The name of the form in which an inference ran that these counters are of. */
 const char *form_of(const gputune_counters *counters);

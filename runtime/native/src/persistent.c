@@ -229,6 +229,7 @@ static gputune_code run_launches(gputune_graph *graph, size_t first, double befo
         code = timed(graph, NULL, 0, persistent->launched || first == WHOLE ? first : 0, &before_ns, error);
     if (!code && persistent->launched) breaker_record(&persistent->breaker, form, before_ns);
     persistent->launched |= !code;
+    graph->over = !code;
     return code;
 }
 
@@ -251,6 +252,7 @@ static gputune_code run_persistently(gputune_graph *graph, gputune_error *error)
     persistent->begun = true;
     if (!first) add_usual(&persistent->usual_wait, flag ? rounds : status[LONGEST] > 1 ? status[LONGEST] : 1);
     if (!flag) {
+        graph->over = true;
         if (!first) breaker_record(breaker, true, elapsed_ns);
         graph->total.persistent++, graph->last.persistent++;
         return GPUTUNE_OK;

@@ -214,6 +214,7 @@ static gputune_code compare(gputune_graph *graph, gputune_error *error) {
     const bool recorded = own->turn && replayed(graph);
     if (!recorded) TRY(launched(graph, error));
     TRY(finish(graph->stream, error));
+    graph->over = true;
     const double elapsed_ns = (double)(now_ns() - begun_ns);
     if (!recorded) own->launches_ns = elapsed_ns;
     else if (!own->fresh) own->times[0][own->turns] = own->launches_ns, own->times[1][own->turns++] = elapsed_ns;

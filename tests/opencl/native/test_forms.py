@@ -1,8 +1,9 @@
-"""Test that an application chooses for each inference in C whether persistent kernels run, and is told what ran."""
+"""Test in which form inferences in C run, and that what runs in place copies nothing in any of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gputune.client.model.importer import read_model
@@ -61,3 +62,29 @@ def test_what_is_loaded_without_persistent_kernels_has_none(native: Native, back
         graph.set_one_by_one(False)
         graph.run(inputs_of(executor, 1))
         assert (graph.has_persistent, graph.last_form) == (False, "launches")
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_what_runs_in_place_copies_nothing(native: Native, backend: Backend, path: Path, one_by_one: bool) -> None:
+    with (
+        native.open(path) as file,
+        native.device(file, backend.identity.name) as device,
+        device.load(file) as graph,
+        loaded(backend, path) as executor,
+    ):
+        graph.set_one_by_one(one_by_one)
+        tensors = graph.info.inputs, graph.info.outputs
+        given, taken = ({one.name: device.allocate(one.nbytes) for one in each} for each in tensors)
+        memory = given | taken
+        seen = {one.name: memory[one.name].array(one.dtype, one.shape) for each in tensors for one in each}
+        for seed in range(4):
+            inputs = inputs_of(executor, seed)
+            for name, array in inputs.items():
+                seen[name][...] = array
+            graph.run(given, taken)
+            for name, array in executor.run(inputs).items():
+                np.testing.assert_array_equal(seen[name], array)
+            last = graph.counters()[1]
+            assert [last[name] for name in ("bytes_copied", "writes", "reads", "allocations")] == 4 * [0]
+        for each in memory.values():
+            each.close()
