@@ -15,7 +15,8 @@ def device_errors(context_binary: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DeviceOrContextError(f"{error.filename or context_binary} cannot be read: {error.strerror}") from None
+        why = f"{error.filename or context_binary} cannot be read: {error.strerror}"
+        raise DeviceOrContextError(why if error.strerror else str(error)) from None  # C's errors are whole lines
     except UnknownGraph as error:
         raise ConfigError(str(error)) from None
     except ContextError as error:

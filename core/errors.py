@@ -169,6 +169,7 @@ def _of_kind(kind: type[ContextError]) -> Iterator[tuple[str, type[ContextError]
 _NAMED: Mapping[str, type[Exception]] = {
     **dict(_of_kind(ContextError)),
     "invalid_argument": ValueError,
+    "unknown_graph": UnknownGraph,
     "io_error": OSError,
     "out_of_memory": MemoryError,
     "device_not_found": DeviceNotFound,
@@ -178,5 +179,7 @@ _NAMED: Mapping[str, type[Exception]] = {
     "forked_process": ForkedProcess,
     "unusable_memory": UnusableMemory,
     "cannot_import": CannotImport,
+    "invalid_launch": InvalidLaunch,
+    "cannot_mark": CannotMark,
     "context_closed": ContextClosed,
 }

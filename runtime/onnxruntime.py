@@ -117,7 +117,7 @@ def run_options(entries: Mapping[str, str]) -> Any:
 
 def asked(model: Path, work: Callable[[], _Result]) -> _Result:
     """Return what a session of a model returns. Raises what it raises as an error of gputune's: ContextError,
-    DeviceNotFound, DeviceError, ValueError; PluginError for what onnxruntime itself refuses."""
+    DeviceNotFound, DeviceError, OSError, ValueError; PluginError for what onnxruntime itself refuses."""
     try:
         return work()
     except Exception as error:  # onnxruntime's errors have no class of their own

@@ -16,6 +16,7 @@ from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.context import format, memory_need, package, records
+from gputune.runtime.memory.opencl_calls import ERRORS
 from gputune.server.agent import messages
 from gputune.server.protocol.messages import Blob, Hello, Proof
 
@@ -25,6 +26,8 @@ HEAD = """\
  * dataclasses of Python: change those or scripts/c_tables.py, and not this file. */
 #include "reading.h"
 """
+STATUSES: Mapping[int, str] = ERRORS
+"""The names of OpenCL's errors."""
 DIGEST_BYTES = 34
 """A digest takes so many bytes in MsgPack."""
 
@@ -235,11 +238,19 @@ def text() -> str:
     lines = [HEAD, *_numbers(), ""]
     lines += [_names(name, texts) for name, texts in NAMES.items()]
     lines.append(f"const uint8_t DTYPE_BYTES[] = {{{', '.join(str(each.nbytes) for each in ELEMENT_TYPES.values())}}};")
+    lines += _statuses()
     for form in FORMS:
         hints = get_type_hints(form.record, include_extras=True)
         lines += ["", *(_names(_list_of(name), found) for name, hint in hints.items() if (found := _choices(hint)))]
         lines += _form(form, hints)
     return "\n".join(lines) + "\n"
+
+
+def _statuses() -> Iterator[str]:
+    """Yield the names of OpenCL's errors, with an end behind them."""
+    yield "const status_name STATUS_NAMES[] = {"
+    yield from (f'    {{{status}, "{name}"}},' for status, name in STATUSES.items())
+    yield "    {0, NULL}};"
 
 
 def _numbers() -> Iterator[str]:

@@ -97,13 +97,24 @@ class Native:
         name: str | None = None,
         opencl: str | None = None,
         given: tuple[int, int] | None = None,
+        platform: str | None = None,
+        ordinal: int = 0,
     ) -> Device:
         """Open a device: that of a file, or the best whose name or platform has `name` in it. opencl: the library of
-        OpenCL; given: addresses of an open cl_context and of its cl_device_id instead. Raises DeviceNotFound,
-        DeviceError."""
+        OpenCL; given: addresses of an open cl_context and of its cl_device_id instead; platform: its whole name, of
+        which the device with the number `ordinal` is meant, as DeviceReport.position has it. Raises DeviceNotFound,
+        DeviceError, ValueError."""
         context, identifier = given or (None, None)
         of_file = None if file is None else file.pointer
-        options = DeviceOptions(_text(opencl), _text(name), of_file, context, identifier)
+        options = DeviceOptions(
+            library=_text(opencl),
+            device=_text(name),
+            file=of_file,
+            context=context,
+            device_id=identifier,
+            platform=_text(platform),
+            ordinal=ordinal,
+        )
         return Device(self, self.made("open_device", byref(options)))
 
 
@@ -161,6 +172,16 @@ class Device(_Object):
         names = found.extensions[: fields.pop("extension_count")]
         fields |= {"extensions": tuple(map(_plain, names)), "driver": driver}
         return DeviceIdentity(**fields)
+
+    @property
+    def lost(self) -> bool:
+        """Return whether the device has stopped working in this process; it is asked, which waits for its turn."""
+        return bool(self.native.call("is_lost", self.pointer))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of device memory that its graphs and groups hold now."""
+        return int(self.native.call("device_bytes", self.pointer))
 
     def touch(self) -> None:
         """Launch an empty kernel and wait for it, to keep the device awake. Raises DeviceError."""

@@ -10,7 +10,7 @@ from typing import Any
 from gputune.runtime.native.counting import TensorCounts
 
 MOST_DIMENSIONS = 16
-MESSAGE_BYTES = 512
+MESSAGE_BYTES = 4096
 
 
 class Error(Structure):
@@ -46,6 +46,8 @@ class DeviceOptions(Structure):
         ("file", c_void_p),
         ("context", c_void_p),
         ("device_id", c_void_p),
+        ("platform", c_char_p),
+        ("ordinal", c_size_t),
     )
 
 
@@ -152,6 +154,8 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "open_device": (c_int, [POINTER(DeviceOptions), _OBJECT, _ERROR]),
     "close_device": (None, [c_void_p]),
     "device_name": (c_char_p, [c_void_p]),
+    "is_lost": (c_bool, [c_void_p]),
+    "device_bytes": (c_size_t, [c_void_p]),
     "touch": (c_int, [c_void_p, _ERROR]),
     "device_identity": (POINTER(Identity), [c_void_p]),
     "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),

@@ -67,7 +67,8 @@ static int failed(int code, const char *format, ...) {
 
 /* What an option names and is not there, such as a graph, is the caller's mistake, as with net-run. */
 static int refused(const gputune_error *error) {
-    int code = error->code == GPUTUNE_INVALID_ARGUMENT ? BAD_OPTION : BAD_DEVICE_OR_CONTEXT;
+    const bool is_option = error->code == GPUTUNE_INVALID_ARGUMENT || error->code == GPUTUNE_UNKNOWN_GRAPH;
+    const int code = is_option ? BAD_OPTION : BAD_DEVICE_OR_CONTEXT;
     return failed(code, "%s [%s]", error->message, gputune_code_name(error->code));
 }
 

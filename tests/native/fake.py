@@ -58,8 +58,10 @@ class Fake:
         self._library.fake_failed.restype = ctypes.c_char_p
         self._library.fake_stamp.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
         self._library.fake_delay.argtypes = self._library.fake_refuse.argtypes = [ctypes.c_long]
+        for name in ("cpu", "devices", "lose", "status"):
+            getattr(self._library, f"fake_{name}").argtypes = [ctypes.c_long]
+        self._library.fake_opened.restype = ctypes.c_long
         self._library.fake_replays.restype = self._library.fake_finishes.restype = ctypes.c_long
-        self._library.fake_cpu.argtypes = [ctypes.c_long]
 
     @property
     def failed(self) -> str:
@@ -96,6 +98,23 @@ class Fake:
     def is_cpu(self, is_one: bool) -> None:
         """Makes the device a CPU, or a GPU again, for who opens it from now on."""
         self._library.fake_cpu(is_one)
+
+    @property
+    def opened(self) -> int:
+        """Return the number of the device that a context was made for last."""
+        return int(self._library.fake_opened())
+
+    def devices(self, count: int) -> None:
+        """Gives the platform so many equal devices, at most two; of two, the platform is listed twice."""
+        self._library.fake_devices(count)
+
+    def lose(self, is_lost: bool) -> None:
+        """Makes what is read of the device wrong from now on, or right again."""
+        self._library.fake_lose(is_lost)
+
+    def status(self, status: int) -> None:
+        """Makes calls that fail return this status from now on; -5 is the usual one."""
+        self._library.fake_status(status)
 
     def stamp(self, begun_ns: int, ended_ns: int) -> None:
         """Gives events these times from now on; 0: their own."""

@@ -10,7 +10,8 @@
  * Another process than the test's own is told by the environment. FAKE_ORDERS names a file that is read when the library
  * is loaded: the number of the call that fails, or less than 0 of that which ends the process; the work-items that the
  * device allows for a kernel; and those that a kernel was compiled for. Where the call is that failed is written to
- * FAKE_ORDERS.failed. FAKE_NAME and FAKE_LOG are the device's name and the log of each build. */
+ * FAKE_ORDERS.failed. FAKE_PLATFORM, FAKE_NAME and FAKE_LOG are the platform's and the device's name, and the log of
+ * each build. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,7 +22,7 @@
 #include <time.h>
 
 #define API __attribute__((visibility("default")))
-enum { OUT_OF_RESOURCES = -5, INVALID_VALUE = -30, INVALID_BINARY = -42, INVALID_KERNEL_NAME = -46, INVALID_ARGUMENTS = -52 };
+enum { INVALID_VALUE = -30, INVALID_BINARY = -42, INVALID_KERNEL_NAME = -46, INVALID_ARGUMENTS = -52 };
 enum { MOST_ARGUMENTS = 16, NAME_BYTES = 64 };
 
 typedef struct object object;
@@ -48,17 +49,26 @@ struct object {
 };
 
 static atomic_long alive, calls, failing;
+static atomic_int status_of_failures = -5;
+#define OUT_OF_RESOURCES atomic_load(&status_of_failures)
 static _Atomic uint64_t begun_ns, ended_ns; /* of each event; 0: as it was */
 static _Atomic(const char *) failed = "";
 static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
+static int platform, devices[2]; /* whose addresses are their handles */
+static atomic_long device_count = 1, opened, lost;
 static atomic_long delay_ns, replays, refusing, is_cpu, finishes;
-static int platform, device; /* whose addresses are their handles */
 
 API long fake_alive(void) { return atomic_load(&alive); }
 API long fake_calls(void) { return atomic_load(&calls); }
 API void fake_records(int how) { atomic_store(&records, how); }
 /* Enqueuing a launch takes so long. */
 API void fake_delay(long ns) { atomic_store(&delay_ns, ns); }
+/* The platform has so many equal devices, and is listed twice if it has more than one. */
+API void fake_devices(long count) { atomic_store(&device_count, count); }
+/* The number of the device that a context was made for last. */
+API long fake_opened(void) { return atomic_load(&opened); }
+/* What is read of the device is wrong from now on, without an error. */
+API void fake_lose(long is_lost) { atomic_store(&lost, is_lost); }
 /* Waits for a queue so far. */
 API long fake_finishes(void) { return atomic_load(&finishes); }
 API long fake_replays(void) { return atomic_load(&replays); }
@@ -71,6 +81,9 @@ API void fake_fail_at(long number) {
     atomic_store(&calls, 0);
     atomic_store(&failing, number);
 }
+
+/* Calls that fail return this status from now on. */
+API void fake_status(long status) { atomic_store(&status_of_failures, (int)status); }
 
 /* Events have these times from now on; 0: those that they have. */
 API void fake_stamp(uint64_t begun, uint64_t ended) {
@@ -169,20 +182,22 @@ static int32_t answer_number(uint64_t number, size_t length, size_t room, void *
 /* --- platform and device --- */
 
 API int32_t clGetPlatformIDs(uint32_t room, void **platforms, uint32_t *count) {
-    if (room && platforms != NULL) platforms[0] = &platform;
-    if (count != NULL) *count = 1;
+    const uint32_t listed = atomic_load(&device_count) > 1 ? 2 : 1;
+    for (uint32_t at = 0; at < listed && at < room && platforms != NULL; at++) platforms[at] = &platform;
+    if (count != NULL) *count = listed;
     return fails() ? OUT_OF_RESOURCES : 0;
 }
 
 API int32_t clGetPlatformInfo(void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     (void)of;
-    return answer_text(what == 0x0902 ? "Fake" : "OpenCL 1.2 fake", room, to, needed);
+    return answer_text(what == 0x0902 ? told("FAKE_PLATFORM", "Fake") : "OpenCL 1.2 fake", room, to, needed);
 }
 
-API int32_t clGetDeviceIDs(void *of, uint64_t kind, uint32_t room, void **devices, uint32_t *count) {
+API int32_t clGetDeviceIDs(void *of, uint64_t kind, uint32_t room, void **listed, uint32_t *count) {
+    const uint32_t found = (uint32_t)atomic_load(&device_count);
     (void)of, (void)kind;
-    if (room && devices != NULL) devices[0] = &device;
-    if (count != NULL) *count = 1;
+    for (uint32_t at = 0; at < found && at < room && listed != NULL; at++) listed[at] = &devices[at];
+    if (count != NULL) *count = found;
     return fails() ? OUT_OF_RESOURCES : 0;
 }
 
@@ -212,6 +227,7 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     case 0x102C: return answer_text("gputune", room, to, needed);
     case 0x102D: return answer_text("1.0", room, to, needed);
     case 0x102F: return answer_text("OpenCL 1.2 fake", room, to, needed);
+    case 0x1031: return answer(&(void *){&platform}, sizeof(void *), room, to, needed);
     case 0x1030: return answer_text(EXTENSIONS[atomic_load(&records)], room, to, needed);
     case 0x1060: return atomic_load(&records) == 1 ? answer(&COMMAND_BUFFERS, sizeof COMMAND_BUFFERS, room, to, needed) : INVALID_VALUE;
     case 0x12A9: return answer_number(1 << 2, 8, room, to, needed);       /* simultaneous use */
@@ -221,9 +237,10 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     }
 }
 
-API object *clCreateContext(const intptr_t *wishes, uint32_t count, void *const *devices, void *told, void *user,
+API object *clCreateContext(const intptr_t *wishes, uint32_t count, void *const *wanted, void *told, void *user,
                             int32_t *status) {
-    (void)wishes, (void)count, (void)devices, (void)told, (void)user;
+    (void)wishes, (void)count, (void)told, (void)user;
+    atomic_store(&opened, (int *)wanted[0] - devices);
     return made(status, fails() ? OUT_OF_RESOURCES : 0);
 }
 
@@ -301,6 +318,7 @@ API int32_t clEnqueueReadBuffer(object *queue, object *buffer, uint32_t waits, s
     (void)waits, (void)count, (void)after;
     int32_t status = offset + nbytes <= buffer->nbytes ? command(queue, event) : INVALID_VALUE;
     if (!status) memcpy(data, buffer->bytes + offset, nbytes);
+    if (!status && nbytes && atomic_load(&lost)) *(char *)data ^= 1;
     return status;
 }
 

@@ -95,6 +95,7 @@ static void use_all(const char *log) {
         printf("%zu: %s\n", i, gputune_code_name(codes[i]));
         check(codes[i] == GPUTUNE_FORKED_PROCESS, "a fork may use the device");
     }
+    check(gputune_is_lost(device), "a fork may ask the device");
     check(strstr(error.message, "cannot be used in its fork") != NULL, error.message);
     gputune_counters_of(graphs[0], &total, &last); /* what needs no device is as it was */
     check(total.inferences == 2 && gputune_warning(graphs[1], 0) == NULL, "a fork has forgotten what was");

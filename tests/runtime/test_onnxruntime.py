@@ -12,11 +12,11 @@ import pytest
 import gputune
 from gputune.core.errors import (
     BuildFailed,
-    DeviceError,
     DeviceNotFound,
     LaunchFailed,
     LimitExceeded,
     MalformedEpContext,
+    UnknownGraph,
     UntrustedFile,
     WrongDevice,
 )
@@ -240,7 +240,8 @@ def test_a_session_runs_our_nodes_on_our_device(
         ("gputune: limit_exceeded: 3 of 2", LimitExceeded, "3 of 2"),
         ("gputune: launch_failed: lost", LaunchFailed, "lost"),
         ("gputune: invalid_argument: bust", ValueError, "bust"),
-        ("gputune: io_error: no more space", DeviceError, "no more space"),
+        ("gputune: io_error: no more space", OSError, "no more space"),
+        ("gputune: unknown_graph: no b", UnknownGraph, "no b"),
         ("Nag is no\n operator", PluginError, "onnxruntime cannot run it: Nag is no operator"),
     ],
 )

@@ -92,13 +92,14 @@ gputune_code open_device(session *session, const void *asked, void *reply, gputu
 
 static gputune_code not_built(session *session, cl_program program, cl_int status, gputune_error *error) {
     const opencl *const cl = &session->device->cl;
+    char room[STATUS_CHARACTERS];
     size_t nbytes = 0;
     if (cl->GetProgramBuildInfo(program, session->device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &nbytes)) nbytes = 0;
     char *const log = pool_take(&session->pool, nbytes + 1, 1);
     if (log && cl->GetProgramBuildInfo(program, session->device->id, CL_PROGRAM_BUILD_LOG, nbytes, log, NULL)) *log = 0;
     if (log && nbytes >= LOG_BYTES) log[LOG_BYTES] = 0, cut_text(log);
     session->said = log && *log ? log : NULL;
-    return fail(error, GPUTUNE_BUILD_FAILED, "OpenCL's error %d", status);
+    return fail(error, GPUTUNE_BUILD_FAILED, "building a program failed: %s", status_text(status, room));
 }
 
 static gputune_code built_of(session *session, const build_message *request, cl_program *program,
@@ -107,13 +108,15 @@ static gputune_code built_of(session *session, const build_message *request, cl_
     const uint8_t *const binary = request->binary.data;
     const char *const source = request->source;
     const size_t nbytes = request->binary.nbytes ? request->binary.nbytes : strlen(source);
+    char room[STATUS_CHARACTERS];
     cl_int status = 0, loaded = 0;
     *program = request->binary.nbytes
                    ? device->cl.CreateProgramWithBinary(device->context, 1, &device->id, &nbytes,
                                                         (const uint8_t *[]){binary}, &loaded, &status)
                    : device->cl.CreateProgramWithSource(device->context, 1, (const char *[]){source}, &nbytes, &status);
     if (!*program || status || loaded)
-        return fail(error, GPUTUNE_BUILD_FAILED, "OpenCL's error %d", status ? status : loaded);
+        return fail(error, GPUTUNE_BUILD_FAILED, "loading a program failed: %s",
+                    status_text(status ? status : loaded, room));
     status = device->cl.BuildProgram(*program, 1, &device->id, request->options, NULL, NULL);
     return status ? not_built(session, *program, status, error) : GPUTUNE_OK;
 }
@@ -227,7 +230,7 @@ static gputune_code make_prepared(session *session, const bind_message *request,
                                   gputune_error *error) {
     cl_int status = 0;
     if (!request->global_size_count)
-        return fail(error, GPUTUNE_INVALID_ARGUMENT, "a launch without sizes");
+        return fail(error, GPUTUNE_INVALID_LAUNCH, "a launch without sizes");
     prepared->dimensions = (cl_uint)request->global_size_count;
     memcpy(prepared->global_size, request->global_size, sizeof prepared->global_size);
     memcpy(prepared->local_size, request->local_size, sizeof prepared->local_size);

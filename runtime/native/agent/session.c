@@ -127,6 +127,7 @@ static bool greet(session *session, int channel, const uint8_t stretched[KEY_BYT
 static const char *status_of(gputune_code code) {
     if (code >= GPUTUNE_NOT_A_CONTEXT && code <= GPUTUNE_FILE_CHANGED) return gputune_code_name(code);
     if (code == GPUTUNE_BUILD_FAILED) return "compile";
+    if (code == GPUTUNE_INVALID_LAUNCH) return "constraints";
     return code == GPUTUNE_LIMIT_EXCEEDED || code == GPUTUNE_OUT_OF_MEMORY ? "device_limits" : "runtime";
 }
 

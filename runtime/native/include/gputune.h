@@ -46,10 +46,13 @@ typedef enum gputune_code {
     GPUTUNE_LAUNCH_FAILED,
     GPUTUNE_FORKED_PROCESS,
     GPUTUNE_UNUSABLE_MEMORY,
-    GPUTUNE_CANNOT_IMPORT
+    GPUTUNE_CANNOT_IMPORT,
+    GPUTUNE_UNKNOWN_GRAPH,
+    GPUTUNE_INVALID_LAUNCH,
+    GPUTUNE_CANNOT_MARK
 } gputune_code;
 
-#define GPUTUNE_MESSAGE_BYTES 512
+#define GPUTUNE_MESSAGE_BYTES 4096
 
 typedef struct gputune_error {
     gputune_code code;
@@ -117,14 +120,15 @@ typedef struct gputune_device_options {
     /* An open cl_context and the cl_device_id that is meant in it; `library` must be the one that made them. No context
      * is opened then, nor another device looked for. The device keeps the context until it is closed. */
     void *context, *device_id;
+    /* Exactly one device, also among equal ones: the whole name of its platform, and its number from 0 among the
+     * platform's devices, in the order of the library. `device` is then NULL or its whole name. NULL: any platform. */
+    const char *platform;
+    size_t ordinal;
 } gputune_device_options;
 
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error);
 void gputune_close_device(gputune_device *device);
 const char *gputune_device_name(const gputune_device *device);
-/* Launch an empty kernel on a queue of its own, and wait for it. At short intervals between inferences this keeps a
- * device from falling asleep. On a CPU it does nothing: what runs there keeps it awake. */
-gputune_code gputune_touch(gputune_device *device, gputune_error *error);
 
 /* Describes a device in its driver's words; sizes are in bytes, extensions are sorted. */
 typedef struct gputune_identity {
@@ -138,6 +142,14 @@ typedef struct gputune_identity {
 } gputune_identity;
 
 const gputune_identity *gputune_device_identity(const gputune_device *device);
+/* Return whether the device has stopped working in this process, as some do after a kernel has crashed: close all that
+ * is on it, and the device, and open it again or in another process. The device is asked, which waits for its turn. */
+bool gputune_is_lost(gputune_device *device);
+/* Return the bytes of device memory that its graphs and groups hold now. Memory of gputune_memory does not count. */
+size_t gputune_device_bytes(const gputune_device *device);
+/* Launch an empty kernel on a queue of its own, and wait for it. At short intervals between inferences this keeps a
+ * device from falling asleep. On a CPU it does nothing: what runs there keeps it awake. */
+gputune_code gputune_touch(gputune_device *device, gputune_error *error);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -193,8 +205,9 @@ const char *gputune_warning(const gputune_graph *graph, size_t number);
 const char *gputune_choice(const gputune_graph *graph);
 
 /* Says where a tensor is for an inference: `data` of exactly its size, which is copied, or `memory`, which is used in
- * place. Without names, values are in the graph's order. A name without either stands for an input without elements,
- * which a graph does not have. */
+ * place. PoCL's CPU devices read `data` of inputs of 64 KiB or more in place, until the inference is over. Without
+ * names, values are in the graph's order. A name without either stands for an input without elements, which a graph
+ * does not have. */
 typedef struct gputune_value {
     const char *name; /* NULL: the next one */
     void *data;

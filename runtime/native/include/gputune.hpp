@@ -50,9 +50,18 @@ struct File : Owned<gputune_file, gputune_close> {
 
 struct Device : Owned<gputune_device, gputune_close_device> {
     explicit Device(const gputune_device_options &options = {}) : Owned(gputune_open_device, &options) {}
-    explicit Device(const File &file) : Device(gputune_device_options{nullptr, nullptr, file.get()}) {}
+    explicit Device(const File &file) : Device(of(file)) {}
     std::string name() const { return gputune_device_name(get()); }
+    bool is_lost() const { return gputune_is_lost(get()); }
+    std::size_t nbytes() const { return gputune_device_bytes(get()); }
     void touch() { call(gputune_touch, get()); }
+
+private:
+    static gputune_device_options of(const File &file) {
+        gputune_device_options options{};
+        options.file = file.get();
+        return options;
+    }
 };
 
 struct Memory : Owned<gputune_memory, gputune_free> {

@@ -24,7 +24,8 @@ ort_status *status_of(const factory *factory, const gputune_error *error) {
     char text[GPUTUNE_MESSAGE_BYTES + 64];
     if (!error->code) return NULL;
     snprintf(text, sizeof text, "gputune: %s: %s", gputune_code_name(error->code), error->message);
-    return factory->api->CreateStatus(error->code == GPUTUNE_INVALID_ARGUMENT ? ORT_INVALID_ARGUMENT : ORT_FAIL, text);
+    const bool is_argument = error->code == GPUTUNE_INVALID_ARGUMENT || error->code == GPUTUNE_UNKNOWN_GRAPH;
+    return factory->api->CreateStatus(is_argument ? ORT_INVALID_ARGUMENT : ORT_FAIL, text);
 }
 
 gputune_code passed(const factory *factory, ort_status *status, gputune_error *error) {

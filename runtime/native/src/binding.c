@@ -137,12 +137,13 @@ gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t 
     bound *made = *bounds = pool_take(&graph->pool, count + 1, sizeof *made);
     for (size_t i = 0; made && i < count; i++) {
         const launch *launch = &launches[i];
+        char room[STATUS_CHARACTERS];
         cl_int status = 0;
         size_t items = 1;
         made[i].kernel = graph->device->cl.CreateKernel(graph->programs[launch->program], launch->entry, &status);
         if (!made[i].kernel)
-            return fail(error, GPUTUNE_BUILD_FAILED, "the program has no kernel '%s': OpenCL's error %d", launch->entry,
-                        status);
+            return fail(error, GPUTUNE_BUILD_FAILED, "the program has no kernel '%s': %s", launch->entry,
+                        status_text(status, room));
         made[i].dimensions = (cl_uint)launch->dimensions;
         for (size_t j = 0; j < launch->dimensions; j++) {
             made[i].global_size[j] = launch->global_size[j];
@@ -173,15 +174,21 @@ held *held_of(const holdings *holdings, const char *key) {
     return found;
 }
 
-void release_memory(const gputune_device *device, holdings *holdings) {
+void count_held(gputune_device *device, held *held, size_t nbytes) {
+    held->nbytes = nbytes;
+    __atomic_add_fetch(&device->held_bytes, nbytes, __ATOMIC_RELAXED);
+}
+
+void release_memory(gputune_device *device, holdings *holdings) {
     for (held *held = is_here(device) ? holdings->first : NULL; held; held = held->next) {
         if (held->memory) device->cl.ReleaseMemObject(held->memory), held->key = NULL;
         if (held->host) device->cl.SVMFree(device->context, held->host);
-        held->memory = NULL, held->host = NULL;
+        __atomic_sub_fetch(&device->held_bytes, held->nbytes, __ATOMIC_RELAXED);
+        held->memory = NULL, held->host = NULL, held->nbytes = 0;
     }
 }
 
-void release_all(const gputune_device *device, holdings *holdings) {
+void release_all(gputune_device *device, holdings *holdings) {
     release_memory(device, holdings);
     for (const held *held = is_here(device) ? holdings->first : NULL; held; held = held->next)
         if (held->program) device->cl.ReleaseProgram(held->program);

@@ -288,7 +288,9 @@ size_t read_head(reader *reader, extent file, context *context) {
     read_row(reader, &REQUIREMENTS, header, context); /* first: without a feature the rest may look malformed */
     read_row(reader, &HEADER, header, context);
     if (!reader->code) check(reader, context);
-    const item graphs = member(member(header, "configuration"), "graphs");
+    const item configuration = member(header, "configuration"), graphs = member(configuration, "graphs"),
+               op_packages = member(configuration, "op_packages");
+    context->by_elements = op_packages.kind == LIST && !op_packages.number;
     for (size_t i = 0; i < context->graph_count && !reader->code; i++) read_configuration(graphs, &context->graphs[i]);
     if ((context->packing_count || context->require_count) != (little_endian(data + 8) == REQUIRING_VERSION))
         MALFORMED(reader, "contexts of version %d, and no others, have packings or require features",

@@ -83,6 +83,7 @@ typedef struct context {
     const char *path, *name, *tier; /* name: of a package's context, else "" */
     const struct source *source;    /* the open file that has its sections */
     bool computes;
+    bool by_elements; /* kernels may read inputs at any address that suits their elements: none is of an op package */
     identity device;
     graph_record *graphs, *packing; /* packing: each fills its arena, which graphs read, from weights */
     program_entry *programs;

@@ -67,13 +67,13 @@ static const tensor *tensor_at(const gputune_graph *graph, bool output, size_t p
 void gputune_tensor_counters_of(gputune_graph *graph, bool output, size_t place, gputune_tensor_counters *total,
                                 gputune_tensor_counters *last) {
     const gputune_tensor_counters none = {.reason = ""};
-    device_take(graph->device);
+    stream_take(graph->stream);
     const tensor *tensor = tensor_at(graph, output, place);
     if (total) *total = tensor ? tensor->total : none;
     if (last) *last = tensor ? tensor->last : none;
     if (total && !total->reason) total->reason = "";
     if (last && !last->reason) last->reason = "";
-    device_leave(graph->device);
+    stream_leave(graph->stream);
 }
 
 void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, gputune_tensor_counters *load) {

@@ -4,6 +4,7 @@
  * change that: PoCL is measured with POCL_AFFINITY=1 and POCL_KERNEL_CACHE=0, and loads programs faster with
  * POCL_CACHE_DIR in memory. Who starts the process sets them, as gputune-run does for itself. */
 #include "device.h"
+#include "reading.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -147,8 +148,13 @@ static bool contains(const char *text, const char *part) {
     return !part[i];
 }
 
-static bool matches(const identity *device, size_t place, const char *wanted) {
+/* A platform that is named has exactly one device at a place; else a number, or a part of a name, may be wanted. */
+static bool matches(const found_device *found, size_t place, const gputune_device_options *given, const char *wanted) {
+    const identity *device = &found->identity;
     char *end;
+    if (given->platform)
+        return !strcmp(device->platform, given->platform) && found->ordinal == given->ordinal &&
+               (!given->device || !strcmp(device->name, given->device));
     const unsigned long number = strtoul(wanted, &end, 10);
     return !*wanted || (*end ? contains(device->name, wanted) || contains(device->platform, wanted) : number == place);
 }
@@ -173,34 +179,48 @@ size_t find_devices(gputune_device *device, found_device *found, size_t most) {
     size_t place = 0;
     if (cl->GetPlatformIDs(PLATFORMS, platforms, &platform_count)) platform_count = 0; /* it says that there is none */
     for (cl_uint i = 0; i < platform_count && i < PLATFORMS; i++) {
+        cl_uint first = 0;
+        while (platforms[first] != platforms[i]) first++;
+        if (first < i) continue;
         if (cl->GetDeviceIDs(platforms[i], 0xFFFFFFFF, DEVICES, ids, &count)) count = 0; /* of any type */
         for (cl_uint j = 0; j < count && j < DEVICES && place < most; j++)
-            found[place++] = (found_device){platforms[i], ids[j], identity_of(device, platforms[i], ids[j])};
+            found[place++] = (found_device){platforms[i], ids[j], j, identity_of(device, platforms[i], ids[j])};
     }
     return place;
 }
 
+/* Says what was wanted and is not there, and what there is. */
+static gputune_code not_found(const gputune_device_options *given, const char *wanted, const char *list,
+                              gputune_error *error) {
+    if (!*list)
+        return fail(error, GPUTUNE_DEVICE_NOT_FOUND,
+                    "no OpenCL device found; install a driver for it, such as Debian's pocl-opencl-icd");
+    if (given->platform)
+        return fail(error, GPUTUNE_DEVICE_NOT_FOUND, "device %zu of platform '%s' is not there%s%s%s%s", given->ordinal,
+                    given->platform, given->device ? " with the name '" : "", given->device ? given->device : "",
+                    given->device ? "'" : "", list);
+    return fail(error, GPUTUNE_DEVICE_NOT_FOUND, "no OpenCL device matches '%s'%s", wanted, list);
+}
+
 /* The best of all devices of all platforms that match, the first of equal ones. */
-static gputune_code choose(gputune_device *device, const char *wanted, const gputune_file *file, gputune_error *error) {
+static gputune_code choose(gputune_device *device, const gputune_device_options *given, gputune_error *error) {
     found_device all[MOST_DEVICES];
+    const char *named = given->device ? given->device : getenv("GPUTUNE_DEVICE"), *wanted = named ? named : "";
     const size_t count = find_devices(device, all, MOST_DEVICES);
     size_t best = SIZE_MAX;
     char list[GPUTUNE_MESSAGE_BYTES / 2] = "";
     for (size_t place = 0; place < count; place++) {
         const identity *found = &all[place].identity;
-        const size_t rank = rank_of(found, file), length = strlen(list);
+        const size_t rank = rank_of(found, given->file), length = strlen(list);
         snprintf(list + length, sizeof list - length, "; #%zu %s (%s)", place, found->name, found->platform);
-        if (!matches(found, place, wanted)) continue;
+        if (!matches(&all[place], place, given, wanted)) continue;
         if (rank > best || (rank == best && found->compute_units <= device->identity.compute_units)) continue;
         best = rank;
         device->identity = *found;
         device->platform = all[place].platform;
         device->id = all[place].id;
     }
-    if (device->id) return GPUTUNE_OK;
-    return count ? fail(error, GPUTUNE_DEVICE_NOT_FOUND, "no OpenCL device matches '%s'%s", wanted, list)
-                 : fail(error, GPUTUNE_DEVICE_NOT_FOUND,
-                        "no OpenCL device found; install a driver for it, such as Debian's pocl-opencl-icd");
+    return device->id ? GPUTUNE_OK : not_found(given, wanted, list, error);
 }
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -246,6 +266,8 @@ static gputune_code take_given(gputune_device *device, const gputune_device_opti
     device->id = given->device_id;
     if (!given->context || !given->device_id)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "a context and a device of it are given together");
+    if (given->platform || given->device)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "a context that is given has its device, so none is named");
     cl_int status = device->cl.GetDeviceInfo(device->id, CL_DEVICE_PLATFORM, sizeof device->platform,
                                              &device->platform, NULL);
     if (!status) status = device->cl.RetainContext(given->context);
@@ -266,15 +288,17 @@ static bool mutexes_open(gputune_device *device) {
 
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error) {
     const gputune_device_options none = {.file = NULL}, *given = options ? options : &none;
-    const char *wanted = given->device ? given->device : getenv("GPUTUNE_DEVICE");
     gputune_device *made = calloc(1, sizeof *made);
     *device = NULL;
     if (!made || !mutexes_open(made)) return free(made), NO_MEMORY;
     made->process = getpid();
     made->stream.device = made;
-    gputune_code code = open_library(&made->cl, given->library, error);
+    gputune_code code = GPUTUNE_OK;
+    if (given->ordinal && !given->platform)
+        code = fail(error, GPUTUNE_INVALID_ARGUMENT, "an ordinal needs the platform whose devices it counts");
+    if (!code) code = open_library(&made->cl, given->library, error);
     if (!code && (given->context || given->device_id)) code = take_given(made, given, error);
-    else if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
+    else if (!code) code = choose(made, given, error);
     if (!code) code = open_chosen(made, error);
     if (code) gputune_close_device(made);
     else *device = made;
@@ -311,6 +335,27 @@ void remove_user(gputune_device *device) {
 const char *gputune_device_name(const gputune_device *device) { return device->identity.name; }
 
 const gputune_identity *gputune_device_identity(const gputune_device *device) { return &device->identity; }
+
+bool gputune_is_lost(gputune_device *device) {
+    enum { PROBED_WITH = 0x5A5A5A5A };
+    int32_t found[16] = {0};
+    cl_mem probe = NULL;
+    if (check_here(device, NULL) || add_user(device, NULL)) return true;
+    device_take(device);
+    gputune_code code = allocate(device, 0, sizeof found, NULL, &probe, NULL);
+    if (!code) code = fill_buffer(&device->stream, probe, PROBED_WITH, sizeof found, NULL);
+    if (!code) code = read_buffer(&device->stream, probe, found, sizeof found, true, NULL);
+    if (probe) device->cl.ReleaseMemObject(probe);
+    device_leave(device);
+    remove_user(device);
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        if (found[i] != PROBED_WITH) return true;
+    return code != GPUTUNE_OK;
+}
+
+size_t gputune_device_bytes(const gputune_device *device) {
+    return __atomic_load_n(&device->held_bytes, __ATOMIC_RELAXED);
+}
 
 bool is_here(const gputune_device *device) { return getpid() == device->process; }
 
@@ -389,19 +434,28 @@ void stream_close(stream *closed) {
 
 /* --- memory and commands ------------------------------------------------------------------------------------------ */
 
+const char *status_text(cl_int status, char room[STATUS_CHARACTERS]) {
+    const status_name *named = STATUS_NAMES;
+    while (named->name && named->status != status) named++;
+    if (!named->name) snprintf(room, STATUS_CHARACTERS, "error %d", status);
+    return named->name ? named->name : room;
+}
+
 gputune_code checked(gputune_error *error, const char *what, cl_int status) {
+    char room[STATUS_CHARACTERS];
     const bool limit = status == CL_INVALID_WORK_GROUP_SIZE || status == CL_INVALID_WORK_ITEM_SIZE ||
                        status == CL_INVALID_BUFFER_SIZE || status == CL_MEM_OBJECT_ALLOCATION_FAILURE ||
                        status == CL_OUT_OF_RESOURCES || status == CL_OUT_OF_HOST_MEMORY;
     if (!status) return GPUTUNE_OK;
-    return fail(error, limit ? GPUTUNE_LIMIT_EXCEEDED : GPUTUNE_LAUNCH_FAILED, "%s failed: OpenCL's error %d", what,
-                status);
+    return fail(error, limit ? GPUTUNE_LIMIT_EXCEEDED : GPUTUNE_LAUNCH_FAILED, "%s failed: %s", what,
+                status_text(status, room));
 }
 
 gputune_code allocate(gputune_device *device, cl_bitfield flags, size_t nbytes, const void *host, cl_mem *memory,
                       gputune_error *error) {
     cl_int status = 0;
     *memory = NULL;
+    if (!nbytes) return fail(error, GPUTUNE_INVALID_LAUNCH, "a buffer of 0 bytes, at least 1 is needed");
     if (nbytes > device->identity.max_allocation_bytes)
         return fail(error, GPUTUNE_LIMIT_EXCEEDED, "a buffer of %zu bytes, the device's largest allocation is %llu",
                     nbytes, (unsigned long long)device->identity.max_allocation_bytes);

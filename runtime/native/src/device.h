@@ -33,6 +33,7 @@ struct gputune_device {
     pid_t process;      /* which has opened it */
     mutex turn;         /* what changes the context, or what follows, holds it: before the turn of any stream */
     size_t users;       /* graphs, groups, memory and profiles: what needs the context */
+    size_t held_bytes;  /* of graphs and groups, with atomics */
     gputune_graph *graphs;
     struct touch { /* touch.c makes what closing the context gives back */
         mutex turn;
@@ -46,10 +47,12 @@ struct gputune_device {
 typedef struct found_device {
     cl_platform_id platform;
     cl_device_id id;
+    size_t ordinal; /* among the devices of its platform */
     identity identity;
 } found_device;
 enum { MOST_DEVICES = 64 };
-/* The devices of all platforms of the library, at most so many; the device's pool has their texts. */
+/* The devices of all platforms of the library, at most so many, as Python's discovery lists them: a platform that the
+ * library names twice counts once. The device's pool has their texts. */
 size_t find_devices(gputune_device *device, found_device *found, size_t most);
 
 /* Whether this process has opened the device, and is no fork of that one: a fork has neither the driver's threads, for
@@ -76,6 +79,9 @@ gputune_code add_user(gputune_device *device, gputune_error *error);
 void remove_user(gputune_device *device);
 /* What clGetDeviceInfo says; shorter numbers fill the start of it. 0: an error. */
 uint64_t number_of(const gputune_device *device, cl_device_id id, cl_uint what);
+/* A status of OpenCL by its name, or in `room` by its number where OpenCL's headers have none. */
+enum { STATUS_CHARACTERS = 24 };
+const char *status_text(cl_int status, char room[STATUS_CHARACTERS]);
 /* A code for a status of OpenCL, with what was done and the status in the message where it is an error. */
 gputune_code checked(gputune_error *error, const char *what, cl_int status);
 

@@ -187,7 +187,7 @@ static gputune_code no_graph(const gputune_file *file, const context *context, c
     for (size_t at = 0; at < count && at < TOLD; at++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%.48s'", at ? ", " : "",
                  context == NULL ? file->nodes[at].name : context->graphs[at].info.name);
-    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'; the graphs are %s%s: name one of them, "
+    return fail(error, GPUTUNE_UNKNOWN_GRAPH, "%s: there is no graph '%s'; the graphs are %s%s: name one of them, "
                 "or the context was made from another model", file->path, wanted, names,
                 count > TOLD ? " and more" : "");
 }

@@ -119,6 +119,7 @@ static gputune_code make_arena(gputune_graph *graph, place *place, size_t nbytes
     if (!(own = hold(&graph->own, NULL))) return NO_MEMORY;
     place->pointer = own->host = device->cl.SVMAlloc(device->context, CL_MEM_READ_WRITE, nbytes, 0);
     place->nbytes = nbytes;
+    if (own->host) count_held(device, own, nbytes);
     return own->host ? GPUTUNE_OK
                      : fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be allocated", nbytes);
 }
@@ -171,7 +172,7 @@ static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gpu
     release_memory(device, used);
     if (!code && !(held = hold(graph->shared, key))) code = NO_MEMORY;
     if (code) device->cl.ReleaseMemObject(place->memory);
-    else held->memory = place->memory;
+    else held->memory = place->memory, count_held(device, held, place->nbytes);
     return code;
 }
 
@@ -341,6 +342,7 @@ static gputune_code fill_group(gputune_group *group, const gputune_file *const *
         held *arena = hold(&group->shared, NULL);
         if (!arena) return NO_MEMORY;
         TRY(allocate(group->device, 0, group->arenas[i].nbytes, NULL, &arena->memory, error));
+        count_held(group->device, arena, group->arenas[i].nbytes);
         group->arenas[i].memory = arena->memory;
     }
     return GPUTUNE_OK;

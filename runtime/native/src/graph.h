@@ -18,6 +18,7 @@ typedef struct held {
     const char *key;
     cl_mem memory;
     void *host;
+    size_t nbytes; /* of memory, which the device counts */
     cl_program program;
 } held;
 typedef struct holdings {
@@ -52,6 +53,7 @@ typedef struct tensor {
     held *own;
     void *data;
     gputune_memory *memory;
+    struct lent *lent; /* lending.c: buffers on the arrays that were given last */
     gputune_tensor_counters total, last; /* last: of the inference that runs, or ran */
     cl_mem seen; bool moved; /* recorded.c: the place's in the last inference; that was recorded with another one */
 } tensor;
@@ -73,6 +75,7 @@ struct gputune_graph {
     pool pool;
     char choice[REASON_BYTES];
     bool strict, from_binaries, one_by_one, is_ready; /* ready: launches are */
+    enum { UNKNOWN, READS_IN_PLACE, NEEDS_COPIES } reading; /* lending.c: of its device */
     bool by_launches; /* persistent kernels are not to be used now */
     bool over; /* all that the inference has enqueued so far is finished */
     const char *form; /* of the last inference that was not recorded launch by launch */
@@ -127,9 +130,11 @@ void unbind(gputune_graph *graph);
 held *held_of(const holdings *holdings, const char *key);
 /* A new one with nothing in it, or NULL. */
 held *hold(holdings *holdings, const char *key);
+/* Counts memory that was put into what is held; giving it back takes it off again. */
+void count_held(gputune_device *device, held *held, size_t nbytes);
 /* Gives back all memory, which is not found any more; release_all programs, too. */
-void release_memory(const gputune_device *device, holdings *holdings);
-void release_all(const gputune_device *device, holdings *holdings);
+void release_memory(gputune_device *device, holdings *holdings);
+void release_all(gputune_device *device, holdings *holdings);
 
 /* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
 gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);

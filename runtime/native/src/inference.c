@@ -65,6 +65,7 @@ gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bo
             return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be allocated", nbytes);
     }
     TRY(allocate(device, made->host ? CL_MEM_USE_HOST_PTR : 0, nbytes, made->host, &made->memory, error));
+    count_held(device, made, nbytes);
     *own = made;
     return use_memory(graph, place, made->memory, nbytes, error);
 }
@@ -81,6 +82,9 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
         tensor->last.maps += memory->data != NULL;
         return give_to_device(memory, graph->stream, error);
     }
+    bool lent = false;
+    if (!output && !memory) TRY(lend(graph, tensor, &lent, error));
+    if (lent) return GPUTUNE_OK;
     if (!tensor->own) {
         TRY(new_memory_in(graph, place, nbytes, true, &tensor->own, error));
         tensor->last.allocations++;

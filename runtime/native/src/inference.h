@@ -28,4 +28,8 @@ void clear_counters(gputune_graph *graph);
  * counted where it runs. */
 void count_inference(gputune_graph *graph, bool good);
 
+/* lending.c. Has launches read an input's array where it lies, if the device can, as long as the inference runs. lent:
+ * whether they do; else the array has to be copied. */
+gputune_code lend(gputune_graph *graph, tensor *tensor, bool *lent, gputune_error *error);
+
 #endif

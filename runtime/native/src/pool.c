@@ -74,6 +74,7 @@ const char *gputune_code_name(gputune_code code) {
         "ok", "invalid_argument", "io_error", "out_of_memory", "not_a_context", "unsupported_format_version",
         "truncated", "checksum_mismatch", "malformed_header", "malformed_ep_context", "malformed_package",
         "wrong_device", "arena_too_small", "untrusted_file", "file_changed", "device_not_found", "build_failed",
-        "limit_exceeded", "launch_failed", "forked_process", "unusable_memory", "cannot_import"};
+        "limit_exceeded", "launch_failed", "forked_process", "unusable_memory", "cannot_import",
+        "unknown_graph", "invalid_launch", "cannot_mark"};
     return (size_t)code < sizeof NAMES / sizeof *NAMES ? NAMES[code] : "unknown";
 }

@@ -10,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 8, LOG_BYTES = 1 << 14, PIECE_BYTES = 1 << 21 /* of weights, on their way to the device */ };
+enum {
+    MOST_THREADS = 8, LOG_BYTES = 1 << 14, LOG_CHARACTERS = 2000,
+    PIECE_BYTES = 1 << 21 /* of weights, on their way to the device */
+};
 
 typedef enum job_kind { PROGRAM, UPLOAD, COPY } job_kind; /* of a program, of weights, of a section */
 typedef struct job {
@@ -49,13 +52,16 @@ size_t processors(void) {
     return count > 1 ? (size_t)count : 1;
 }
 
-/* What the compiler says, from its first error on. */
+/* What the compiler says, from its first error on, in one line. */
 static gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status,
                                  gputune_error *error) {
     char *log = calloc(1, LOG_BYTES);
     if (log) device->cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL);
     const char *from = log ? (strstr)(log, "error") : NULL; /* in brackets: no macro, which would be C11 */
-    fail(error, GPUTUNE_BUILD_FAILED, "building a program failed: OpenCL's error %d: %.400s", status,
+    char room[STATUS_CHARACTERS];
+    for (char *each = log; each && *each; each++)
+        if (*each == '\n' || *each == '\t') *each = ' ';
+    fail(error, GPUTUNE_BUILD_FAILED, "building a program failed: %s: %.*s", status_text(status, room), LOG_CHARACTERS,
          from ? from : log ? log : "");
     free(log);
     return GPUTUNE_BUILD_FAILED;
@@ -68,6 +74,7 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
     const size_t place = binary ? entry->binary : entry->source, nbytes = graph->context->sections[place].nbytes;
     uint8_t *copied = NULL;
     cl_int status = 0, loaded = 0;
+    char room[STATUS_CHARACTERS];
     if (!binary && entry->need_count) /* a proof may end its process, so none is made here */
         return fail(error, GPUTUNE_WRONG_DEVICE, "%s: program %zu needs the feature %s, which only a proof on this "
                     "device shows, and C makes none; generate the context on this device", graph->context->path, index,
@@ -80,7 +87,8 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
                       : device->cl.CreateProgramWithSource(device->context, 1, &text, &nbytes, &status);
     free(copied);
     if (!*program || status || loaded)
-        return fail(error, GPUTUNE_BUILD_FAILED, "OpenCL's error %d", status ? status : loaded);
+        return fail(error, GPUTUNE_BUILD_FAILED, "loading a program failed: %s",
+                    status_text(status ? status : loaded, room));
     status = device->cl.BuildProgram(*program, 1, &device->id, binary ? "" : entry->options, NULL, NULL);
     if (!status) return GPUTUNE_OK;
     build_failed(device, *program, status, error);
@@ -173,6 +181,10 @@ static gputune_code failure_of(const jobs *jobs, gputune_error *error) {
                 jobs->graph->context->path, job->index, job->error.message);
 }
 
+static size_t uploaded_bytes(const context *context, const job *job) {
+    return context->sections[context->weights[job->index]].nbytes;
+}
+
 static gputune_code keep(const jobs *jobs, gputune_error *error) {
     gputune_graph *graph = jobs->graph;
     const job *end = jobs->all + jobs->count;
@@ -181,6 +193,7 @@ static gputune_code keep(const jobs *jobs, gputune_error *error) {
         held *held = job->program || job->memory ? hold(graph->shared, job->key) : NULL;
         if (job->kind == COPY) graph->copies[job->index] = job->bytes;
         if (held) held->memory = job->memory, held->program = job->program;
+        if (held && job->memory) count_held(graph->device, held, uploaded_bytes(graph->context, job));
         if (job->refused)
             warn(graph, "the driver refuses the binary of program %zu; building it from source", job->index);
     }

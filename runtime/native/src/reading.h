@@ -163,6 +163,12 @@ typedef struct memory {
 extern const form IDENTITY, ARGUMENT, REQUIREMENTS, HEADER, MEMORY, INDEX;
 extern const char *const DTYPES[], *const SECTION_KINDS[], *const FEATURES[];
 extern const uint8_t DTYPE_BYTES[];
+/* The names of OpenCL's errors; NULL ends them. */
+typedef struct status_name {
+    int32_t status;
+    const char *name;
+} status_name;
+extern const status_name STATUS_NAMES[];
 extern const uint64_t FORMAT_VERSION, REQUIRING_VERSION, LARGEST_HEADER_BYTES, LARGEST_MEMORY_BLOCK_BYTES,
     LARGEST_ARENA_BYTES, LARGEST_TENSOR_BYTES, COUNTER_BYTES, PACKAGE_VERSION, MOST_CONTEXTS, LARGEST_INDEX_BYTES,
     LARGEST_SECTION_BYTES;

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gputune.runtime.native.binding import MESSAGE_BYTES
 from gputune.server.protocol import authentication, codec
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS, Connection, State
 from gputune.server.protocol.messages import (
@@ -40,7 +41,7 @@ class CToken(ctypes.Structure):
 
 
 class CMessage(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_int), ("message", ctypes.c_char * 512))
+    _fields_ = (("code", ctypes.c_int), ("message", ctypes.c_char * MESSAGE_BYTES))
 
 
 class CHello(ctypes.Structure):

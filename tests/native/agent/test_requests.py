@@ -284,9 +284,9 @@ def test_texts_of_a_driver_are_utf8_and_cut_at_characters(tmp_path: Path, contex
             one.ask(OPENED)
             for begin in ("", "a", "aa", "aaa"):
                 with pytest.raises(LaunchFailed, match=r"é$|€$"):
-                    one.ask(LoadContext(1, context, begin + "é" * 2000, False))
+                    one.ask(LoadContext(1, context, begin + "é" * 4000, False))
                 with pytest.raises(LaunchFailed, match=r"€$"):
-                    one.ask(LoadContext(1, context, begin + "€" * 2000, False))
+                    one.ask(LoadContext(1, context, begin + "€" * 4000, False))
         for call in range(1, MOST_CALLS):
             fake.order(call)
             with closing(fake.connect()) as one:
