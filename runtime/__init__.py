@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from gputune.core.errors import UnsupportedFormatVersion as UnsupportedFormatVersion
     from gputune.core.errors import UnusableMemory as UnusableMemory
     from gputune.core.errors import WrongDevice as WrongDevice
-    from gputune.runtime.execution.executor import Executor as Executor
     from gputune.runtime.execution.groups import ContextGroup as ContextGroup
     from gputune.runtime.execution.groups import GroupMemory as GroupMemory
     from gputune.runtime.execution.groups import load_group as load_group
     from gputune.runtime.execution.loading import load as load
-    from gputune.runtime.execution.persistent import Runs as Runs
     from gputune.runtime.execution.pipeline import Pipeline as Pipeline
     from gputune.runtime.execution.pipeline import pipeline as pipeline
+    from gputune.runtime.executor import Executor as Executor
+    from gputune.runtime.executor import Runs as Runs
     from gputune.runtime.memory.handles import MemHandle as MemHandle
     from gputune.runtime.power.profiles.perf_profile import PerfProfile as PerfProfile
     from gputune.runtime.profiling.profiler import Observer as Observer
@@ -56,7 +56,7 @@ _PLACES = {
     "ContextGroup": "runtime.execution.groups",
     "DeviceError": "core.errors",
     "DeviceNotFound": "core.errors",
-    "Executor": "runtime.execution.executor",
+    "Executor": "runtime.executor",
     "FileChanged": "core.errors",
     "GroupMemory": "runtime.execution.groups",
     "InvalidLaunch": "core.errors",
@@ -74,7 +74,7 @@ _PLACES = {
     "PerfProfile": "runtime.power.profiles.perf_profile",
     "Pipeline": "runtime.execution.pipeline",
     "Profiler": "runtime.profiling.profiler",
-    "Runs": "runtime.execution.persistent",
+    "Runs": "runtime.executor",
     "Truncated": "core.errors",
     "UnsupportedFormatVersion": "core.errors",
     "UnusableMemory": "core.errors",

@@ -24,8 +24,8 @@ from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.ep_context import is_in_parts
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import open_executor
+from gputune.runtime.executor import Executor
 
 Arrays = dict[str, Any]
 """By name, numpy arrays."""

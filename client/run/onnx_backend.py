@@ -37,8 +37,8 @@ from gputune.client.run.local_device import LocalDevice
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import NULL_REPORTS, DeviceReport, choose, discover, wanted_device
-from gputune.runtime.execution.tensor_memory import Value
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.values import Value
 
 ANY_DEVICE = "CPU"
 """How ONNX calls the device of callers who do not care; here it is the one that gputune would choose."""

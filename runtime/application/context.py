@@ -22,11 +22,12 @@ from gputune.runtime.application.bench import Bench, bench
 from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.context.ep_context import is_in_parts
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.executor import NOTHING, Executor, Values
 from gputune.runtime.execution.groups import load_group
 from gputune.runtime.execution.loading import Compatibility, open_executor, refuse_zeros
+from gputune.runtime.executor import Executor
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.values import NOTHING, Values
 
 Array = npt.NDArray[Any]
 Runner = Executor | ModelInParts
@@ -132,7 +133,7 @@ class Context:
             raise DeviceError(
                 f"{self.path}: onnxruntime runs this model in parts and does not say what memory it holds"
             )
-        return self._first.backend.allocated_bytes
+        return self._first.device_bytes
 
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ""

@@ -30,13 +30,13 @@ from gputune.runtime.context.stored import Extent
 from gputune.runtime.devices.discovery import SIMULATED, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY
 from gputune.runtime.devices.settings import variables
-from gputune.runtime.execution.executor import NOTHING, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, recorded_report
 from gputune.runtime.execution.verdict import verdict_on
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import CUSTOM, PerfProfile
 from gputune.runtime.power.profiles.presets import preset_name
 from gputune.runtime.profiling.records import Level
+from gputune.runtime.values import NOTHING, Values
 
 Array = npt.NDArray[Any]
 LEVELS: tuple[Level, ...] = ("basic", "detailed")

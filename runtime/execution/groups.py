@@ -24,11 +24,12 @@ from gputune.runtime.context.format import ContextFile, context_of, memory_need_
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
 from gputune.runtime.context.package import is_package, open_package, open_packed
 from gputune.runtime.context.stored import Extent
-from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_timed
-from gputune.runtime.execution.programs import SharedParts
 from gputune.runtime.execution.verdict import open_chosen
+from gputune.runtime.executor import Executor
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.sharing import SharedParts
+from gputune.runtime.values import NOTHING, Array, Values
 
 
 @dataclass(frozen=True)

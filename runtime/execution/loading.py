@@ -32,11 +32,13 @@ from gputune.runtime.devices.discovery import (
     wanted_device,
 )
 from gputune.runtime.devices.drivers import driver_files
-from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.programs import SharedParts
+from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.execution.verdict import lacking_features, made_by_null, open_chosen, verdict_on
+from gputune.runtime.executor import Executor
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.sharing import SharedParts
+from gputune.runtime.simulated import SimulatedExecutor
 
 Compatibility = Literal["permissive", "strict"]
 
@@ -223,12 +225,28 @@ def executor_on(
     recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
     if recompiles and strict:
         raise WrongDevice(f"{file.path}: made for another device: {reason}")
-    executor = Executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns, shared)
+    executor = make_executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns, shared)
     if recompiles:
         executor.warnings.insert(0, f"building from source on another device: {reason}")
         if file.choice is not None:
             executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
     return executor
+
+
+def make_executor(
+    backend: Backend,
+    file: ContextFile,
+    graph: GraphRecord,
+    binaries: bool,
+    strict: bool,
+    device_open_ns: int = 0,
+    shared: SharedParts | None = None,
+) -> Executor:
+    """Return what runs a graph on an open device: from the context's binaries, or from source if `binaries` is False or
+    (unless `strict`) the driver refuses one. Raises WrongDevice if the device cannot run it, BuildFailed,
+    ContextError."""
+    make = PythonExecutor if backend.computes else SimulatedExecutor
+    return make(backend, file, graph, binaries, strict, device_open_ns, shared)
 
 
 def graph_named(file: ContextFile, name: str | None) -> GraphRecord:

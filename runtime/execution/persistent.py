@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gputune.runtime.backends import Backend, Bound, Buffer
 from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES
 from gputune.runtime.execution.breaker import Breaker, Usual
+from gputune.runtime.executor import Runs
 from gputune.runtime.profiling.records import Form
 
 WAIT = 3
@@ -41,30 +41,6 @@ NEVER, TAKEN = -(1 << 30), 1 << 30
 MOST_ROUNDS = (1 << 31) - 1
 Launches = Callable[[int | None], Callable[[], object]]
 """Gives what enqueues launches: those from one on, or for None all of them."""
-
-
-@dataclass
-class Runs:
-    """Count the inferences of a context that can run in several forms, by how they ran.
-
-    Attributes:
-        persistent: run by persistent kernels to their end.
-        aborted: begun by persistent kernels, given up on the way and finished by launches.
-        launches: run by launches from the beginning.
-        recorded: run by launches that were enqueued as a recorded queue.
-        attempts: the persistent and aborted inferences that tested whether persistent kernels pay again.
-    """
-
-    persistent: int = 0
-    aborted: int = 0
-    launches: int = 0
-    attempts: int = 0
-    recorded: int = 0
-
-    @property
-    def inferences(self) -> int:
-        """Return the number of all inferences."""
-        return self.persistent + self.aborted + self.launches + self.recorded
 
 
 class PersistentRuns:

@@ -12,11 +12,11 @@ from pathlib import Path
 from gputune.core.errors import shortened
 from gputune.core.opened import Closing
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.groups import ContextGroup, load_group
 from gputune.runtime.execution.loading import Compatibility
-from gputune.runtime.execution.tensor_memory import Value
+from gputune.runtime.executor import Executor
 from gputune.runtime.memory.handles import is_empty
+from gputune.runtime.values import NOTHING, Array, Value, Values
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from typing import Self
-from weakref import WeakValueDictionary
 
 from gputune.core.errors import WrongDevice
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once
-from gputune.runtime.backends import Backend, Buffer, Program
+from gputune.runtime.backends import Backend, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import LaunchRecord
 
@@ -22,28 +19,6 @@ Known = MutableMapping[Hashable, Program]
 """Programs by what they were made of, for other executors on the device."""
 Texts = Mapping[int, tuple[str, str]]
 """The source and the build options of programs by their index."""
-
-
-@dataclass(eq=False)
-class SharedParts:
-    """Weights and programs by their digests, those that an executor holds.
-
-    turn: held during an inference and while memory is exchanged; arenas: those that all use in turns, None where each
-    executor has its own; persistent: whether persistent kernels may run, which need all processors for themselves.
-    """
-
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    arenas: list[Buffer] | None = None
-    persistent: bool = True
-    weights: MutableMapping[Hashable, Buffer] = field(default_factory=WeakValueDictionary)
-    programs: MutableMapping[Hashable, Program] = field(default_factory=WeakValueDictionary)
-
-    def weights_of(self, digest: Hashable, upload: Callable[[], Buffer]) -> Buffer:
-        """Return the weights of that digest, uploaded where no executor holds them."""
-        found = self.weights.get(digest)
-        if found is None:
-            found = self.weights[digest] = upload()
-        return found
 
 
 class ProgramRecords:

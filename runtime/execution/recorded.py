@@ -21,7 +21,7 @@ from gputune.core.errors import DeviceError
 from gputune.runtime.backends import Backend, Bound, Buffer
 from gputune.runtime.context.records import ContextHeader, GraphRecord
 from gputune.runtime.execution.binding import Binder
-from gputune.runtime.execution.persistent import Runs
+from gputune.runtime.executor import Runs
 from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.profiling.records import Form
 from gputune.runtime.queues.recorded import RecordedQueue, Recording

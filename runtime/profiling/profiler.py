@@ -21,19 +21,20 @@ from gputune.core.errors import CannotMark, DeviceError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.version import software_version
-from gputune.runtime.backends import Backend, Bound
+from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import MAGIC, PACKAGE_MAGIC
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.devices import state
 from gputune.runtime.profiling.counters import Counters
 from gputune.runtime.profiling.log import LogWriter
 from gputune.runtime.profiling.marks import Marked, MarkedInferences
-from gputune.runtime.profiling.recorder import Recorder
+from gputune.runtime.profiling.recorder import Observed
 from gputune.runtime.profiling.records import (
     Comparison,
     Form,
     Level,
     LoggedGraph,
+    LoggedInference,
     LogHeader,
     StateSample,
     digest_of,
@@ -62,6 +63,12 @@ class InForms(Protocol):
     persistent_kernels: bool
 
 
+class InLog(Protocol):
+    """Represent what records the inferences of a graph. graph: its place in the log."""
+
+    graph: int
+
+
 class Profiled(InForms, Protocol):
     """Represent an executor, as far as profiling needs it."""
 
@@ -77,8 +84,10 @@ class Profiled(InForms, Protocol):
     def backend(self) -> Backend: ...
     @property
     def last_form(self) -> Form: ...
-    def one_by_one(self) -> Sequence[Bound]: ...
     def marked(self) -> Marked: ...
+    def make_recorder(
+        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
+    ) -> InLog: ...
 
 
 def _begun(path: Path) -> BinaryIO:
@@ -117,7 +126,7 @@ class Profiler(Closing):
             executor.recorder = self.recorder(executor, context, unmarked)
             self._watched.append(executor)
 
-    def recorder(self, executor: Profiled, context: str = "", unmarked: str = "") -> Recorder:
+    def recorder(self, executor: Profiled, context: str = "", unmarked: str = "") -> InLog:
         """Describe a graph in the log, and return what records its inferences once it is the executor's recorder.
         unmarked: as LoggedGraph says. Raises OSError, ValueError for a closed profiler."""
         writer = self._log(executor.device, executor.backend.settings)
@@ -138,15 +147,7 @@ class Profiler(Closing):
             )
         )
         measurements = _Measurements(self._counters, self._observers, self._sample, self._counting)
-        return Recorder(
-            executor.backend,
-            self.level,
-            place,
-            executor.one_by_one,
-            lambda: executor.last_form,
-            measurements,
-            writer.add,
-        )
+        return executor.make_recorder(self.level, place, measurements, writer.add)
 
     def profile(
         self,

@@ -19,14 +19,14 @@ from gputune.core.errors import BuildFailed, DeviceError, LaunchFailed, Malforme
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on, graph_named
-from gputune.runtime.execution.tensor_memory import Value
+from gputune.runtime.executor import Executor
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of
 from gputune.runtime.profiling.profiler import in_turns
 from gputune.runtime.profiling.records import Comparison, Form, Level
+from gputune.runtime.values import Value
 from gputune.server.agent import messages
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import AgentLost

@@ -20,8 +20,7 @@ from gputune.core.errors import BuildFailed, ContextError, DeviceError, Unusable
 from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import context_of
-from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.tensor_memory import Value
+from gputune.runtime.executor import Executor
 from gputune.runtime.measuring import launching, measuring
 from gputune.runtime.measuring.request import Ahead, MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
@@ -29,6 +28,7 @@ from gputune.runtime.measuring.watcher import Cancelled
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.runtime.profiling.profiler import Profiler
+from gputune.runtime.values import Value
 from gputune.server.agent.contexts import AgentContext, context_on
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded

@@ -15,8 +15,7 @@ from gputune.client.export.exporting import export
 from gputune.client.input_lists import read_input_list
 from gputune.client.outputs import file_stems
 from gputune.client.run.net_run import mostly_by_launches
-from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.persistent import Runs
+from gputune.runtime.executor import Executor, Runs
 from gputune.runtime.native.binding import Native
 from tests.client.evil_names import EVIL
 from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, sanitizers

@@ -29,8 +29,9 @@ from gputune.kernels.catalogue import family_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
-from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.executor import Executor
 from gputune.runtime.measuring.launching import compile_variant
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from tests.client.model.test_alternatives import block, two_blocks
@@ -130,16 +131,18 @@ def plan(tmp_path: Path) -> Plan:
     return lower(read_model(save(two_blocks(), tmp_path)))
 
 
-def loaded(backend: Backend, path: Path) -> Executor:
+def loaded(backend: Backend, path: Path) -> PythonExecutor:
     """Open the only graph of a context by its binaries."""
     with open_context(path) as file:
-        return executor_on(backend, file, None, strict=True)
+        executor = executor_on(backend, file, None, strict=True)
+    assert isinstance(executor, PythonExecutor)
+    return executor
 
 
-def opened(path: Path, backend: Backend, *, binaries: bool = False, graph: int = 0) -> Executor:
+def opened(path: Path, backend: Backend, *, binaries: bool = False, graph: int = 0) -> PythonExecutor:
     """Open a graph of a context by its binaries or its sources."""
     with open_context(path) as file:
-        return Executor(backend, file, file.header.graphs[graph], binaries, strict=binaries)
+        return PythonExecutor(backend, file, file.header.graphs[graph], binaries, strict=binaries)
 
 
 def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gputune.runtime.backends import open_backend
+from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -16,7 +17,15 @@ SOURCE = "__kernel void f(__global float *a) {}"
 
 
 @pytest.fixture
-def context() -> Context:
+def computes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the null device counts as one that computes, so that it has the executor of such devices."""
+    computing = bool(getattr(request, "param", False))
+    monkeypatch.setattr(NullBackend, "computes", computing)
+    return computing
+
+
+@pytest.fixture
+def context(computes: bool) -> Context:
     """x[2, 4] -> arena -> y[8] through two launches that share a program, with two weights in one section."""
     program = open_backend(NULL_REPORT).build(SOURCE, BINARY_OPTIONS)
     assert program.binary is not None and NULL_REPORT.identity is not None
@@ -38,7 +47,7 @@ def context() -> Context:
         tier="null",
         configuration={"tuning_effort": "none"},
         versions={"gputune": "0.1.0"},
-        computes=False,
+        computes=computes,
     )
 
 

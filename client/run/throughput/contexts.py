@@ -21,7 +21,7 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
 from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
-from gputune.runtime.execution.programs import SharedParts
+from gputune.runtime.sharing import SharedParts
 
 
 @dataclass(frozen=True)

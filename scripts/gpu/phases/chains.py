@@ -18,6 +18,7 @@ from gpu.device import cl
 from gpu.loop import Launch, Loop
 from gpu.phases.models import CONTEXTS
 from gpu.record import Record, run, spread
+from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.execution.loading import load
 from models import classic_models, tune_models
 
@@ -49,6 +50,7 @@ def _contexts(record: Record) -> dict[str, Path]:
 def _network(record: Record, loop: Loop, name: str, path: Path) -> dict[str, Any]:
     """Run the launches of a network again and again; return what they take together and by use of a program."""
     executor = load(path)
+    assert isinstance(executor, PythonExecutor)
     try:
         bounds = executor.one_by_one()
         kernels = [one for bound in bounds for one in bound.sequence]

@@ -22,7 +22,7 @@ from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import OFFSETS, Context
-from gputune.runtime.execution.executor import Executor
+from gputune.runtime.executor import Executor
 from gputune.runtime.native.binding import Native
 from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH

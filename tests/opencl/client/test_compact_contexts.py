@@ -13,9 +13,9 @@ from gputune.client.run.local_device import LocalDevice
 from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, open_context, version_of
-from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
-from gputune.runtime.execution.programs import SharedParts
+from gputune.runtime.executor import Executor
+from gputune.runtime.sharing import SharedParts
 from tests.opencl.contexts import MODELS, compiling, opened, outputs, written
 
 

@@ -29,9 +29,10 @@ from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
-from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
+from gputune.runtime.executor import Executor
 from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from tests.client.model.test_alternatives import two_blocks
@@ -86,7 +87,7 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
     assert executor.recorder is None and executor.persistent_kernels
 
 
-def profiled(executor: Executor, level: str, inferences: int = 3) -> Log:
+def profiled(executor: PythonExecutor, level: str, inferences: int = 3) -> Log:
     inputs, log = inputs_of(executor, 1), BytesIO()
     with Profiler(log, level) as profiler:
         profiler.profile(executor, lambda: executor.run_timed(inputs)[1], inferences, compared=3)
@@ -157,7 +158,7 @@ def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.record", lambda *_: None)
 
 
-def clean(executor: Executor) -> bool:
+def clean(executor: PythonExecutor) -> bool:
     """Whether counters are as they were at first."""
     return not executor._backend.read(executor._binder.memory("counters", 0)).any()
 
@@ -209,7 +210,7 @@ def parts_of(graph: GraphRecord) -> list[Part]:
 
 
 def one_group_gives_up(
-    executor: Executor, kernels: Sequence[Bound], part: Part, complete: int, begun: bool
+    executor: PythonExecutor, kernels: Sequence[Bound], part: Part, complete: int, begun: bool
 ) -> Callable[[], None]:
     """What enqueues the persistent form with one group, so that this part is given up behind so many of its launches,
     and no other one; begun: the next launch runs as well."""

@@ -12,11 +12,12 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.memory_need import largest_arenas
-from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.groups import ContextGroup, ContextSource
+from gputune.runtime.executor import Executor
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.opencl.contexts import contexts, inputs_of, loaded
+from tests.runtime.inside import inside
 
 pytestmark = pytest.mark.night  # test_pipeline.py has a group of two, and C one in both forms
 Wanted = dict[tuple[str, int], dict[str, np.ndarray]]
@@ -64,8 +65,8 @@ def group_of(backend: Backend, paths: list[Path], streams: int = 1) -> ContextGr
 
 def pour(executor: Executor) -> None:
     """NaNs into all arenas, in order with what is launched."""
-    for buffer in executor._shared.arenas or ():
-        executor._backend.fill(buffer, POISON)
+    for buffer in inside(executor)._shared.arenas or ():
+        inside(executor)._backend.fill(buffer, POISON)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

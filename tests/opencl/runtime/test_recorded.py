@@ -14,7 +14,7 @@ import pytest
 
 from gputune.core.quirks import OTHER
 from gputune.runtime.backends import Backend, Bound, Buffer
-from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.execution.recorded import MOST_COMPARED, MOST_KNOWN, TURNS, RecordedRuns
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.opencl_calls import CallFailed
@@ -41,12 +41,12 @@ def queue(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> RecordedQueue:
 
 
 @pytest.fixture
-def executor(queue: RecordedQueue, backend: Backend, tmp_path: Path) -> Iterator[Executor]:
+def executor(queue: RecordedQueue, backend: Backend, tmp_path: Path) -> Iterator[PythonExecutor]:
     with loaded(backend, made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES)) as executor:
         yield executor
 
 
-def recorded_runs(executor: Executor, decided: bool | None = True) -> RecordedRuns:
+def recorded_runs(executor: PythonExecutor, decided: bool | None = True) -> RecordedRuns:
     """Those of an executor, which are decided."""
     found = executor._recorded
     assert found is not None
@@ -54,7 +54,7 @@ def recorded_runs(executor: Executor, decided: bool | None = True) -> RecordedRu
     return found
 
 
-def queue_rebinds(executor: Executor) -> bool:
+def queue_rebinds(executor: PythonExecutor) -> bool:
     """Whether memory need not be known before it is recorded."""
     return recorded_runs(executor, executor._recorded.decided if executor._recorded else None)._queue.rebinds
 
@@ -128,7 +128,7 @@ def test_a_network_gives_the_bits_of_launches(
     [(969, 0, True), (969, 2, True), (969, 3, False), (971, 0, False), (1031, 0, False)],
 )
 def test_the_first_inferences_decide(
-    executor: Executor, monkeypatch: pytest.MonkeyPatch, recorded_ns: int, slow: int, wins: bool
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch, recorded_ns: int, slow: int, wins: bool
 ) -> None:
     """slow: turns in which the recorded queue is slower than launches."""
     runs = recorded_runs(executor, None)
@@ -173,7 +173,7 @@ def test_a_context_may_forbid_it(
 
 
 def test_memory_that_is_used_in_turns_is_recorded_and_new_memory_is_not(
-    executor: Executor, queue: RecordedQueue, monkeypatch: pytest.MonkeyPatch
+    executor: PythonExecutor, queue: RecordedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_of: list[Recording] = []
     record = type(queue).record
@@ -210,7 +210,7 @@ def test_memory_that_is_used_in_turns_is_recorded_and_new_memory_is_not(
     assert executor.last_form == "recorded"
 
 
-def test_memory_that_is_always_new_runs_by_launches(executor: Executor, queue: RecordedQueue) -> None:
+def test_memory_that_is_always_new_runs_by_launches(executor: PythonExecutor, queue: RecordedQueue) -> None:
     if queue.rebinds:
         pytest.skip("arguments can be changed here")
     runs = recorded_runs(executor, None)
@@ -225,7 +225,7 @@ def test_memory_that_is_always_new_runs_by_launches(executor: Executor, queue: R
 
 @pytest.mark.parametrize("failing", ["record", "replay"])
 def test_a_failure_is_told_once_and_launches_run(
-    executor: Executor, queue: RecordedQueue, monkeypatch: pytest.MonkeyPatch, failing: str
+    executor: PythonExecutor, queue: RecordedQueue, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def fail(*_: object) -> None:
         raise CallFailed("clSomething failed: CL_OUT_OF_RESOURCES")
@@ -240,7 +240,7 @@ def test_a_failure_is_told_once_and_launches_run(
     assert executor.last_form == "launches"
 
 
-def test_what_is_recorded_is_given_back_before_its_memory(executor: Executor, backend: Backend) -> None:
+def test_what_is_recorded_is_given_back_before_its_memory(executor: PythonExecutor, backend: Backend) -> None:
     runs = recorded_runs(executor)
     held = backend.allocated_bytes
     for seed in range(4):
@@ -254,7 +254,7 @@ def test_what_is_recorded_is_given_back_before_its_memory(executor: Executor, ba
     assert backend.allocated_bytes < held
 
 
-def test_a_fork_gives_nothing_back(executor: Executor) -> None:
+def test_a_fork_gives_nothing_back(executor: PythonExecutor) -> None:
     recorded_runs(executor)
     for seed in range(4):
         executor.run({"x": numbers(seed)})

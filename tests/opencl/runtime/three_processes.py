@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputune.runtime.execution.executor import Executor
+from gputune.runtime.executor import Executor
 from gputune.runtime.memory.handles import MemHandle
 
 READY, TAKEN = b"r", b"t"

@@ -1,0 +1,274 @@
+"""Run contexts on devices that compute nothing: null, waiting and replayed ones.
+
+Outputs are zeros. Launches take the time that the device's model says, and profiles of all levels show that. Files,
+inputs and outputs are checked as everywhere, and memory is counted as if the device had memory of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from gputune.core.bounds import Scalar
+from gputune.core.errors import BuildFailed, DeviceError, WrongDevice
+from gputune.core.launches import OFFSET_BYTES
+from gputune.runtime.backends import Backend, Bound, Buffer, Imported, Program, attempted
+from gputune.runtime.context.format import ContextFile
+from gputune.runtime.context.records import CONSTANT_KINDS, BufferKind, BufferRef, GraphRecord, LaunchRecord
+from gputune.runtime.executor import Executor
+from gputune.runtime.memory.counters import TensorCounters
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.records import Level, LoggedInference, Part
+from gputune.runtime.profiling.simulated import Moments, SimulatedRecorder
+from gputune.runtime.sharing import SharedParts
+from gputune.runtime.values import MOST_KNOWN, RAW, Array, Kind, Known, Tensor, Tensors, Value, Values
+
+Place = tuple[BufferKind, int]
+
+
+class SimulatedExecutor(Executor):
+    """Run a loaded graph on a device that computes nothing. Persistent kernels never run."""
+
+    computes = False
+    _tensors: _Tensors
+
+    def __init__(
+        self,
+        backend: Backend,
+        file: ContextFile,
+        graph: GraphRecord,
+        binaries: bool,
+        strict: bool,
+        device_open_ns: int = 0,
+        shared: SharedParts | None = None,
+    ) -> None:
+        """Load as every executor does. binaries, strict: whether binaries are loaded, and whether one that is refused
+        is an error. Raises WrongDevice, BuildFailed, ContextError."""
+        begun_ns = time.perf_counter_ns()
+        self._shared = SharedParts() if shared is None else shared
+        super().__init__(backend.identity, file, graph, device_open_ns, self._shared.turn)
+        self._backend = backend
+        try:
+            self._tensors = _Tensors(backend, graph, self._warn)
+            self._arenas = self._shared.arenas or [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
+            self._constants = self._loaded_constants(file, binaries, strict)
+            programs = self._loaded_programs(file, binaries, strict)
+            self._launches = [self._bound(programs[launch.program], launch) for launch in graph.launches]
+        except (WrongDevice, BuildFailed):
+            raise
+        except DeviceError as error:
+            raise WrongDevice(f"{file.path}: {self.device.name} cannot run graph {graph.name!r}: {error}") from None
+        self.load_ns = time.perf_counter_ns() - begun_ns
+        self._warn.loading = False
+
+    @property
+    def backend(self) -> Backend:
+        """Return the open device."""
+        return self._backend
+
+    def make_recorder(
+        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
+    ) -> SimulatedRecorder:
+        """Return what records inferences, with the times of the model at each level but basic."""
+        return SimulatedRecorder(level, graph, observed, write)
+
+    def join_output(self, output: str, other: Executor, name: str) -> None:
+        """Let neither graph take or return the tensor from now on."""
+        self._check()
+        assert isinstance(other, SimulatedExecutor)
+        self._tensors.link("output", output)
+        other._tensors.link("input", name)
+
+    def use_arenas(self, arenas: list[Buffer]) -> None:
+        """Hold these arenas, of which launches use nothing."""
+        self._arenas = arenas
+
+    def wait(self) -> None:
+        """Wait as long as the model says."""
+        with suppress(DeviceError):
+            self._backend.finish()
+
+    # --- an inference ----------------------------------------------------------------------------------
+
+    def _infer(self, inputs: Values, outputs: Values) -> tuple[dict[str, Array], int]:
+        return self._recorded(self._tensors.given(inputs, outputs))
+
+    def _infer_in_place(self) -> int:
+        return self._recorded(self._tensors.in_place())[1]
+
+    def _recorded(self, given: Sequence[tuple[Tensor, Value]]) -> tuple[dict[str, Array], int]:
+        if self.recorder is None:
+            moments = Moments()
+            return self._run(given, moments), moments.end()
+        found: tuple[dict[str, Array], int] = self.recorder.infer(partial(self._run, given))
+        return found
+
+    def _run(self, given: Sequence[tuple[Tensor, Value]], moments: Moments) -> dict[str, Array]:
+        """Copy inputs, launch, wait, and copy zeros to outputs."""
+        tensors, results = self._tensors, dict[str, Array]()
+        tensors.begin(given)
+        try:
+            for tensor, value in given:
+                tensors.give(tensor, value)
+                moments.add(Part.WRITE, tensor.index if tensor.kind == "input" else -1)
+            moments.launch(self._backend, self._launches)
+            for tensor, value in given:
+                if tensor.kind == "output":
+                    results[tensor.name] = tensors.take(tensor, value)
+                    moments.add(Part.READ, tensor.index)
+        except BaseException:
+            self.wait()
+            raise
+        tensors.end()
+        return results
+
+    # --- loading ---------------------------------------------------------------------------------------
+
+    def _free(self) -> None:
+        self.wait()
+        self._launches, self._arenas, self._constants = [], [], {}
+        self._tensors.close()
+
+    def _loaded_constants(self, file: ContextFile, binaries: bool, strict: bool) -> dict[Place, Buffer]:
+        """Return memory for weights, which are read from the file and copied nowhere, and for what is packed."""
+        header, found = file.header, dict[Place, Buffer]()
+
+        def read(index: int) -> Buffer:
+            return self._backend.allocate(file.weights(index).nbytes)
+
+        def pack(part: GraphRecord) -> Buffer:
+            with SimulatedExecutor(self._backend, file, part, binaries, strict) as packing:
+                packing.run()
+                self.warnings.extend(packing.warnings)
+                return packing._arenas[0]
+
+        for index in self.graph.constants("weights"):
+            digest = header.sections[header.weights[index]].sha256
+            found["weights", index] = self._shared.weights_of(digest, partial(read, index))
+        for index in self.graph.constants("packed"):
+            part = header.packing[index]
+            found["packed", index] = self._shared.weights_of((part.name, part.packed_bytes), partial(pack, part))
+        return found
+
+    def _loaded_programs(self, file: ContextFile, binaries: bool, strict: bool) -> dict[int, Program]:
+        """Return the programs of all launches by their index. Raises WrongDevice, BuildFailed, ContextError."""
+        programs = {}
+        for index in sorted({launch.program for launch in self.graph.launches}):
+            found = attempted(self._backend.load_binary, file.binary(index)) if binaries else None
+            if isinstance(found, BuildFailed):
+                if strict:
+                    raise WrongDevice(f"{file.path}: the driver refuses the binary of program {index}: {found}")
+                self._warn(f"the driver refuses the binary of program {index}; building it from source")
+            if not isinstance(found, Program):
+                found = self._backend.build(file.source(index), file.header.programs[index].options)
+            programs[index] = found
+        return programs
+
+    def _bound(self, program: Program, launch: LaunchRecord) -> Bound:
+        """Return a launch on buffers that have a size and no memory, which is all that models read."""
+        arguments: list[Buffer | Scalar] = []
+        for each in launch.arguments:
+            if not isinstance(each, BufferRef):
+                arguments.append(each)
+            elif launch.offsets:
+                arguments += [Buffer(self._size_of(each), None), each.offset // OFFSET_BYTES]
+            else:
+                arguments.append(Buffer(each.nbytes if each.offset else self._size_of(each), None))
+        return self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
+
+    def _size_of(self, ref: BufferRef) -> int:
+        """Return the bytes of the whole memory that an argument is a part of."""
+        if ref.kind in CONSTANT_KINDS:
+            return self._constants[ref.kind, ref.index].nbytes
+        if ref.kind == "arena":
+            return self._arenas[ref.index].nbytes
+        return (self.graph.inputs if ref.kind == "input" else self.graph.outputs)[ref.index].nbytes
+
+
+class _Tensors(Tensors[Tensor, Imported]):
+    """Inputs and outputs, whose memory is the host's."""
+
+    def __init__(self, backend: Backend, graph: GraphRecord, warn: Callable[[str], None]) -> None:
+        super().__init__(graph, Tensor, warn)
+        self._backend, self._own = backend, dict[str, Buffer]()
+        for tensor in self.all():
+            if tensor.record.memory_type == "raw":
+                self._memory_of(tensor)
+        self.counters.load, self.counters.last = self.counters.last, self.counters.load
+
+    def _import(self, handle: MemHandle) -> Imported:
+        return self._backend.import_memory(handle)
+
+    def _use(self, tensor: Tensor, imported: Imported) -> None: ...
+
+    def _give_up(self, imported: Imported) -> None: ...
+
+    def give(self, tensor: Tensor, value: Value) -> None:
+        """Copy an input, or make an output zero that stays in its handle."""
+        known = self._know(value, tensor) if isinstance(value, MemHandle) else None
+        if known is not None and known.imported is not None:
+            if tensor.kind == "output":
+                tensor.seen_in(value)[...] = 0
+            return
+        memory = self._memory_of(tensor)
+        if tensor.kind == "input":
+            self._count(tensor, known).writes += 1
+            self._backend.begin_write(memory, tensor.seen_in(value))
+
+    def take(self, tensor: Tensor, value: Value) -> Array:
+        """Return an output."""
+        known = self._known[id(value)] if isinstance(value, MemHandle) else None
+        array = tensor.seen_in(value)
+        if known is None or known.imported is None:
+            self._count(tensor, known).reads += 1
+            self._backend.read(self._own[tensor.label], into=array.reshape(-1).view(np.uint8))
+        return array
+
+    def given(self, inputs: Values, outputs: Values) -> list[tuple[Tensor, Value]]:
+        """Return the tensors of an inference with their checked values."""
+        tensors = [tensor for tensor in self.all() if not tensor.linked]
+        return [(tensor, (inputs if tensor.kind == "input" else outputs)[tensor.name]) for tensor in tensors]
+
+    def in_place(self) -> list[tuple[Tensor, Value]]:
+        """Return them with their registered handles. Raises ValueError for one without."""
+        tensors = [tensor for tensor in self.all() if not tensor.linked]
+        for tensor in tensors:
+            if tensor.registered is None or self._know(tensor.registered, tensor).imported is None:
+                raise self._not_shared(tensor)
+        return [(tensor, tensor.registered) for tensor in tensors if tensor.registered is not None]
+
+    def begin(self, given: Sequence[tuple[Tensor, Value]]) -> None:
+        """Begin an inference. Raises ValueError where an output would have another tensor's memory."""
+        self.counters.begin()
+        self._check_apart({tensor.label: value for tensor, value in given if isinstance(value, MemHandle)})
+        self._apart.clear()  # handles that are not kept may give their ids to others
+
+    def end(self) -> None:
+        """End an inference."""
+        self.counters.end()
+        self._forget_unused(MOST_KNOWN)
+
+    def link(self, kind: Kind, name: str) -> None:
+        """Neither take nor return a tensor from now on."""
+        self._own.pop(self._linked_tensor(kind, name).label, None)
+
+    def close(self) -> None:
+        """Give up all memory."""
+        self._forget_all()
+        self._own.clear()
+
+    def _memory_of(self, tensor: Tensor) -> Buffer:
+        if tensor.label not in self._own:
+            self._own[tensor.label] = self._backend.allocate_shared(tensor.record.nbytes)
+            self._own_memory(tensor, asked=False)
+        return self._own[tensor.label]
+
+    def _count(self, tensor: Tensor, known: Known[Imported] | None) -> TensorCounters:
+        counted = self.counters.last[tensor.label]
+        counted.copied(tensor.record.nbytes, RAW if known is None else known.reason)
+        return counted
