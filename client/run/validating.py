@@ -6,10 +6,10 @@ from gputune.client.context.verifying.origin import made_from, tuning_in_words
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.statuses import ContextVerdict
-from gputune.runtime.backends import Backend
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context, read_ep_model
 from gputune.runtime.context.format import ContextFile, open_context, read_header
 from gputune.runtime.context.package import is_package, open_package
+from gputune.runtime.contexts.device import OpenDevice
 from gputune.runtime.execution.loading import check_trusted, open_device_for
 from gputune.runtime.execution.verdict import open_chosen, verdict_on
 
@@ -46,7 +46,7 @@ def validated(path: Path, device: str | None, strict: bool) -> str:
         return "; ".join(found)
 
 
-def _validated(file: ContextFile, backend: Backend, strict: bool) -> str:
+def _validated(file: ContextFile, backend: OpenDevice, strict: bool) -> str:
     header = file.header
     nbytes = 0
     for index in range(len(header.sections)):

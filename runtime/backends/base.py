@@ -129,8 +129,7 @@ class Batch:
 
 
 class Zone(NamedTuple):
-    """`nbytes` of a buffer with guard_bytes before them; what is behind them is a guard, too. summed: whether their
-    checksum is wanted."""
+    """`nbytes` of a buffer behind guard_bytes and before a guard. summed: whether their checksum is wanted."""
 
     buffer: Buffer
     guard_bytes: int
@@ -152,6 +151,7 @@ class Backend(ABC):
     finds_compiled: bool = field(default=False, init=False)
     profiles: bool = field(default=True, init=False)
     """Whether launches have the device's clock."""
+    device_pointer: int = field(default=0, init=False)  # the cl_device_id, 0 where there is none
     prove: Prove = field(default=unproven, init=False, repr=False)
     """Asked before a source with inline assembly is built, and before a context is loaded that needs features."""
     _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)

@@ -91,6 +91,7 @@ class OpenCLBackend(Backend):
         super().__init__(identity_of(device, driver))
         self.profiles = profiling
         self._device = device
+        self.device_pointer = int(device.int_ptr)
         self._has_timer = self.identity.device_version >= "OpenCL 2.1"  # older drivers' tables end before it
         self._timed_queue: cl.CommandQueue | None = None
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Mapping
 
@@ -17,17 +16,10 @@ import pyopencl as cl
 import pyopencl.invoker  # else the first kernel imports it, in the middle of a load
 
 from gputune.core.identity import DeviceIdentity
-from gputune.core.opened import Opened
+from gputune.runtime.devices.drivers import drivers
 from gputune.runtime.devices.settings import variables
 
 __all__ = ["cl", "drivers", "identity_of", "visible_devices"]
-
-
-@functools.cache
-def drivers() -> Opened:
-    """Return the drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of
-    it."""
-    return Opened("OpenCL")
 
 
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:

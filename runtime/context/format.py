@@ -233,6 +233,16 @@ class ContextFile(Closing):
             return self._opened.read()
         return memoryview(b"".join(self.pieces()))
 
+    @property
+    def own_path(self) -> str | None:
+        """The path by which a file was opened that is this context and nothing else; None for bytes, and for a part of
+        another file."""
+        return self._opened.whole_file if self.whole else None
+
+    def is_at(self, path: str) -> bool:
+        """Whether the file that is open still has this path. Raises OSError."""
+        return self._opened.is_at(path)
+
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Yield the same piece by piece. Raises FileChanged, OSError."""
         if self.whole:

@@ -50,6 +50,10 @@ class OpenFile:
             f"{self.path}: it was changed while it was open; open it again, and replace files by renaming new ones"
         )
 
+    def is_at(self, path: str) -> bool:
+        """Whether it is the file that has this path now. Raises OSError."""
+        return os.path.samestat(Path(path).stat(), os.fstat(self._descriptor))
+
     def _now(self) -> tuple[int, int, int]:
         status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -76,6 +80,17 @@ class Extent:
         if isinstance(self._source, memoryview):
             return self._source[self._start : self._start + self.nbytes]
         return memoryview(self._source.read(self._start, self.nbytes))
+
+    @property
+    def whole_file(self) -> str | None:
+        """The path of the file of which this is all; None for memory, and for less than a file."""
+        if isinstance(self._source, memoryview) or self._start or self.nbytes != self._source.nbytes:
+            return None
+        return self._source.path
+
+    def is_at(self, path: str) -> bool:
+        """Whether the file that is open has this path now. Raises OSError."""
+        return isinstance(self._source, OpenFile) and self._source.is_at(path)
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield its bytes piece by piece. Raises FileChanged, OSError."""

@@ -29,6 +29,7 @@ PROBE_MARK = "gputune-probe "
 MEMORY_MARK = "gputune-memory "
 MEMORY_OPTION = "--memory"
 LIST_OPTION = "--list"
+OPENCL = "opencl"
 NULL = "null"
 WAITING = "waiting"
 REPLAY = "replay"
@@ -78,7 +79,7 @@ class DeviceReport:
     @property
     def backend(self) -> str:
         """Return the name of the module of gputune.runtime.backends that opens the device."""
-        return self.identity.platform if self.identity is not None and self.simulated else "opencl"
+        return self.identity.platform if self.identity is not None and self.simulated else OPENCL
 
     @property
     def title(self) -> str:

@@ -4,13 +4,23 @@ An .icd file is one line that names a driver's library. Two drivers in one proce
 LLVM, for example), so whatever opens a device first restricts its process to that device's driver.
 """
 
+import functools
 import importlib.util
 import os
 import sys
 from pathlib import Path
 
+from gputune.core.opened import Opened
+
 OPENCL_LIBRARY = "GPUTUNE_OPENCL_LIBRARY"
 """The environment variable that names the OpenCL library of the C runtime."""
+
+
+@functools.cache
+def drivers() -> Opened:
+    """Return the drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of
+    it."""
+    return Opened("OpenCL")
 
 
 def vendor_folders() -> list[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,8 +23,18 @@ from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, context_of, memory_need_of, open_context, read_memory_need
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
 from gputune.runtime.context.package import is_package, open_package, open_packed
+from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.context.stored import Extent
-from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_timed
+from gputune.runtime.contexts.arenas import NativeArenas
+from gputune.runtime.contexts.device import OpenDevice
+from gputune.runtime.execution.loading import (
+    Compatibility,
+    check_trusted,
+    executor_on,
+    in_c,
+    is_strict,
+    open_timed,
+)
 from gputune.runtime.execution.verdict import open_chosen
 from gputune.runtime.executor import Executor
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -56,7 +66,7 @@ class ContextGroup(Closing):
     """
 
     def __init__(
-        self, backend: Backend, arenas: Sequence[int], streams: int, strict: bool, device_open_ns: int = 0
+        self, backend: OpenDevice, arenas: Sequence[int], streams: int, strict: bool, device_open_ns: int = 0
     ) -> None:
         """Make a group with load_group. arenas: their bytes; device_open_ns: the time to open the device, which
         executors report. Raises DeviceError if the device does not have memory for the arenas."""
@@ -66,13 +76,8 @@ class ContextGroup(Closing):
         self._device_open_ns = device_open_ns
         self._closed = False
         self._changes = threading.RLock()  # held while contexts come and go, and arenas are exchanged
-        first = SharedParts(persistent=streams == 1)
-        self._streams = [(backend, first)]
-        for _ in range(streams - 1):
-            another = SharedParts(persistent=False, weights=first.weights, programs=first.programs)
-            self._streams.append((backend.another_queue(), another))
-        for (_, shared), ours in zip(self._streams, self._allocated(arenas), strict=True):
-            shared.arenas = ours
+        self._device, self._stream_count = backend, streams
+        self._arenas = _arenas_on(backend, arenas, streams)
         self._free: LifoQueue[int] = LifoQueue()
         for stream in reversed(range(streams)):
             self._free.put(stream)
@@ -120,7 +125,7 @@ class ContextGroup(Closing):
                 raise ContextClosed("the group was closed")
             if source.name in self._needs:
                 raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
-            source = source.on(self._streams[0][0])
+            source = source.on(self._device)
             arenas, need = self.memory.arenas, source.need()
             wanted = largest_arenas([arenas, need.arena_bytes])
             if wanted != arenas:
@@ -129,7 +134,8 @@ class ContextGroup(Closing):
                         f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
                         "grow=True replaces them"
                     )
-                self._grow(wanted)
+                with source.open() as file:
+                    self._arenas.grow(file, wanted, self._members.values())
             self.load(source, need)
             return self[source.name]
 
@@ -141,10 +147,10 @@ class ContextGroup(Closing):
             if MemoryNeed.of(file.header.device, file.header.graphs) != need:
                 raise MalformedHeader(f"{source.path}: the file has changed while it was loaded")
             for graph in file.header.graphs:
-                executors = loaded[f"{source.name}/{graph.name}"] = []
-                for backend, shared in self._streams:
-                    executors.append(executor_on(backend, file, graph.name, self._strict, self._device_open_ns, shared))
-                    undo.callback(executors[-1].close)
+                executors = self._arenas.load(file, graph, self._strict, self._device_open_ns)
+                loaded[f"{source.name}/{graph.name}"] = executors
+                for executor in executors:
+                    undo.callback(executor.close)
             undo.pop_all()
             self._members[source.name] = next(iter(loaded.values()))
             self._members |= loaded
@@ -163,8 +169,7 @@ class ContextGroup(Closing):
             if name is None:
                 self._closed = True
                 self._needs.clear()
-                for _, shared in self._streams:
-                    shared.arenas = []
+                self._arenas.close()
 
     # --- use ------------------------------------------------------------------------------------------
 
@@ -194,34 +199,79 @@ class ContextGroup(Closing):
     @property
     def memory(self) -> GroupMemory:
         """Return the memory of the group, and what its contexts would need without it."""
-        shared = self._streams[0][1]
         return GroupMemory(
-            arenas=tuple(buffer.nbytes for buffer in shared.arenas or ()),
-            streams=len(self._streams),
+            arenas=self._arenas.sizes,
+            streams=self._stream_count,
             private=sum(graph.total_bytes for need in self._needs.values() for graph in need.graphs),
-            weights=sum(buffer.nbytes for buffer in shared.weights.values()),
+            weights=self._arenas.weights,
         )
 
-    # --- inside ---------------------------------------------------------------------------------------
 
-    def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
-        """Return new arenas of these bytes for each stream."""
-        return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
+class PythonArenas:
+    """Load the executors of a group, one for each stream, on arenas of these bytes."""
 
-    def _grow(self, arenas: Sequence[int]) -> None:
-        """Exchanges the arenas of all members; where that fails, all have what they had before."""
-        larger = self._allocated(arenas)
+    def __init__(self, backend: Backend, arenas: Sequence[int], streams: int) -> None:
+        """Raise DeviceError if the device does not have memory for the arenas."""
+        first = SharedParts(persistent=streams == 1)
+        self._streams = [(backend, first)]
+        for _ in range(streams - 1):
+            another = SharedParts(persistent=False, weights=first.weights, programs=first.programs)
+            self._streams.append((backend.another_queue(), another))
+        for (_, shared), ours in zip(self._streams, self._allocated(arenas), strict=True):
+            shared.arenas = ours
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the bytes of each arena of a stream."""
+        return tuple(buffer.nbytes for buffer in self._streams[0][1].arenas or ())
+
+    @property
+    def weights(self) -> int:
+        """Return the bytes of weights that executors hold."""
+        return sum(buffer.nbytes for buffer in self._streams[0][1].weights.values())
+
+    def load(self, file: ContextFile, graph: GraphRecord, strict: bool, device_open_ns: int) -> list[Executor]:
+        """Load a graph for each stream. Raises as executor_on does."""
+        loaded: list[Executor] = []
+        with ExitStack() as undo:
+            for backend, shared in self._streams:
+                loaded.append(executor_on(backend, file, graph.name, strict, device_open_ns, shared))
+                undo.callback(loaded[-1].close)
+            undo.pop_all()
+        return loaded
+
+    def grow(self, file: ContextFile, arenas: Sequence[int], members: Iterable[Sequence[Executor]]) -> None:
+        """Exchange the arenas of all members for larger ones; if that fails, all have what they had before. file: needs
+        them."""
+        larger, members = self._allocated(arenas), list(members)
         with ExitStack() as turns:
             for _, shared in self._streams:
                 turns.enter_context(shared.turn)
             with ExitStack() as undo:
                 for stream, (_, shared) in enumerate(self._streams):
-                    for executors in self._members.values():
+                    for executors in members:
                         undo.callback(executors[stream].use_arenas, shared.arenas or [])
                         executors[stream].use_arenas(larger[stream])
                 undo.pop_all()
             for (_, shared), ours in zip(self._streams, larger, strict=True):
                 shared.arenas = ours
+
+    def close(self) -> None:
+        """Give the arenas up."""
+        for _, shared in self._streams:
+            shared.arenas = []
+
+    def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
+        """Return new arenas of these bytes for each stream."""
+        return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
+
+
+def _arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> PythonArenas | NativeArenas:
+    """Return the arenas of a group on a device. Raises DeviceError."""
+    if (native := in_c(device)) is not None:
+        return NativeArenas(native, streams)
+    assert isinstance(device, Backend)
+    return PythonArenas(device, arenas, streams)
 
 
 @dataclass(frozen=True)
@@ -234,7 +284,7 @@ class ContextSource:
     content: Path | Extent
     choice: ContextChoice | None = None
 
-    def open_device(self, device: str | None) -> tuple[Backend, int]:
+    def open_device(self, device: str | None) -> tuple[OpenDevice, int]:
         """Return the device of the context, or of one of the package, as load() opens it, and the ns that this took.
         Raises as load() does."""
         if isinstance(self.content, Path) and is_package(self.content):
@@ -244,7 +294,7 @@ class ContextSource:
         with self.open() as file:
             return open_timed(file, device)
 
-    def on(self, backend: Backend) -> ContextSource:
+    def on(self, backend: OpenDevice) -> ContextSource:
         """Return the same source; of a package the context that fits a device best, all its graphs considered. Raises
         ContextError, OSError."""
         if isinstance(self.content, Extent) or not is_package(self.content):
@@ -310,7 +360,7 @@ def load_group(
 
 
 def group_on(
-    backend: Backend,
+    backend: OpenDevice,
     sources: Sequence[ContextSource],
     needs: Mapping[str, MemoryNeed],
     streams: int,

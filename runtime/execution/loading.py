@@ -6,6 +6,7 @@ with a child process for each driver, runs only if that device is missing or ano
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -21,9 +22,12 @@ from gputune.runtime.context.ep_context import ep_context_named, is_ep_context
 from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.package import Package, PackageEntry, is_package, open_package
 from gputune.runtime.context.records import ContextHeader, GraphRecord
+from gputune.runtime.contexts.device import NativeDevice, OpenDevice, beside, open_report
+from gputune.runtime.contexts.executor import NativeExecutor
 from gputune.runtime.devices.discovery import (
     NULL_REPORT,
     NULL_REPORTS,
+    OPENCL,
     SIMULATED,
     DeviceReport,
     choose,
@@ -41,6 +45,8 @@ from gputune.runtime.sharing import SharedParts
 from gputune.runtime.simulated import SimulatedExecutor
 
 Compatibility = Literal["permissive", "strict"]
+RUNTIME = "GPUTUNE_RUNTIME"
+"""The environment variable that says which runtime runs contexts on OpenCL devices: "python", the default, or "c"."""
 
 
 def load(
@@ -118,8 +124,16 @@ def open_executor(
         return _voted(backend, file, chosen.name, strict, device_open_ns, perf_profile)
 
 
+def runs_in_c() -> bool:
+    """Return whether contexts on OpenCL devices run by the C runtime. Raises ValueError for an unknown runtime."""
+    named = os.environ.get(RUNTIME) or "python"
+    if named not in ("python", "c"):
+        raise ValueError(f"{RUNTIME} is {named!r}, expected 'python' or 'c'")
+    return named == "c"
+
+
 def _voted(
-    backend: Backend,
+    backend: OpenDevice,
     file: ContextFile,
     graph: str | None,
     strict: bool,
@@ -147,7 +161,7 @@ def is_strict(mode: Compatibility) -> bool:
     return mode == "strict"
 
 
-def open_device_for(file: ContextFile | Package, device: str | None) -> Backend:
+def open_device_for(file: ContextFile | Package, device: str | None) -> OpenDevice:
     """Return the device of a context, or of one of a package, or that which is asked for; as load() does."""
     wanted = wanted_device(device)
     made: Sequence[ContextHeader | PackageEntry] = file.contexts if isinstance(file, Package) else [file.header]
@@ -159,7 +173,7 @@ def open_device_for(file: ContextFile | Package, device: str | None) -> Backend:
     return _open(devices, wanted)
 
 
-def open_timed(file: ContextFile | Package, device: str | None) -> tuple[Backend, int]:
+def open_timed(file: ContextFile | Package, device: str | None) -> tuple[OpenDevice, int]:
     """Return the same with the ns that it took."""
     start = time.perf_counter_ns()
     backend = open_device_for(file, device)
@@ -201,7 +215,7 @@ def check_trusted(path: Path | str) -> None:
 
 
 def executor_on(
-    backend: Backend,
+    backend: OpenDevice,
     file: ContextFile,
     graph: str | None,
     strict: bool,
@@ -216,6 +230,9 @@ def executor_on(
     unknown graph.
     """
     chosen = graph_named(file, graph)
+    if (native := in_c(backend)) is not None:
+        return _native_executor(native, file, chosen, strict, device_open_ns, shared)
+    assert isinstance(backend, Backend)
     verdict, reason = verdict_on(file.header, [chosen], backend.identity, backend.computes)
     if verdict is ContextVerdict.UNSUPPORTED:
         raise WrongDevice(f"{file.path}: {reason}")
@@ -230,6 +247,29 @@ def executor_on(
         executor.warnings.insert(0, f"building from source on another device: {reason}")
         if file.choice is not None:
             executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
+    return executor
+
+
+def in_c(backend: OpenDevice) -> NativeDevice | None:
+    """Return the device in the C runtime, in the same cl_context, if contexts on it run there. Raises DeviceError."""
+    if isinstance(backend, NativeDevice):
+        return backend
+    return beside(backend) if backend.device_pointer and runs_in_c() else None
+
+
+def _native_executor(
+    device: NativeDevice,
+    file: ContextFile,
+    graph: GraphRecord,
+    strict: bool,
+    device_open_ns: int,
+    shared: SharedParts | None,
+) -> Executor:
+    """Return an executor by the C runtime, which judges the context itself."""
+    executor = NativeExecutor(device, file, graph, strict, device_open_ns)
+    executor.persistent_kernels = shared is None or shared.persistent
+    if file.choice is not None and file.choice.verdict is ContextVerdict.PREFER_RECOMPILATION:
+        executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
     return executor
 
 
@@ -258,22 +298,22 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
     raise UnknownGraph(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
 
 
-def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> Backend:
+def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> OpenDevice:
     """Open the best of the recorded devices that is there and fits `wanted`, else a choice among all."""
     found = [report for report in map(recorded_report, made_for) if report is not None]
     # a number belongs to the list that discovery makes
     recorded = [one for one in found if wanted is None or (not wanted.isdecimal() and matches(one, wanted))]
     if not recorded:
-        return open_backend(choose(discover(), wanted).report, profiling=False)
+        return _opened(choose(discover(), wanted).report)
     if len({report.driver_file for report in recorded}) > 1:  # which only their own processes can try
         reports = discover()
         devices = {(device.platform, device.name) for device in made_for}
         present = [one for one in reports if one.identity and (one.identity.platform, one.identity.name) in devices]
         usable = any(one.usable and (wanted is None or matches(one, wanted)) for one in present)
-        return open_backend(choose(present if usable else reports, wanted).report, profiling=False)
+        return _opened(choose(present if usable else reports, wanted).report)
     for report in recorded:
         try:
-            return open_backend(report, profiling=False)
+            return _opened(report)
         except DeviceNotFound:
             continue
     return _open_among_visible(recorded[0], wanted)
@@ -287,8 +327,15 @@ def recorded_report(made_for: DeviceIdentity) -> DeviceReport | None:
     return DeviceReport(0, made_for, files[made_for.driver], usable=True, reason="")
 
 
-def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
+def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> OpenDevice:
     """Open the best of the other devices of the recorded driver, which is open in this process but has no such
     device."""
     reports = [report for report in discover() if report.driver_file == recorded.driver_file]
-    return open_backend(choose(reports, wanted).report, profiling=False)
+    return _opened(choose(reports, wanted).report)
+
+
+def _opened(report: DeviceReport) -> OpenDevice:
+    """Open a device in the runtime that runs contexts."""
+    if report.backend == OPENCL and runs_in_c():
+        return open_report(report)
+    return open_backend(report, profiling=False)

@@ -33,7 +33,7 @@ from gputune.runtime.native.declarations import (
 )
 
 Array = npt.NDArray[Any]
-Bytes = bytes | ctypes.Array[c_char]
+Bytes = bytes | bytearray | memoryview
 
 
 class Info(NamedTuple):
@@ -89,7 +89,8 @@ class Native:
 
     def open_bytes(self, data: Bytes) -> File:
         """Open the bytes of such a file. Raises ContextError."""
-        return File(self, self.made("open_bytes", data, len(data)), data)
+        view = np.frombuffer(data, np.uint8)
+        return File(self, self.made("open_bytes", address_of(view), view.nbytes), view)
 
     def device(
         self,
@@ -131,7 +132,7 @@ class File(_Object):
 
     close_by = "close"
 
-    def __init__(self, native: Native, pointer: int, data: Bytes = b"") -> None:
+    def __init__(self, native: Native, pointer: int, data: object = None) -> None:
         """Keep data, which the library reads until the file is closed."""
         super().__init__(native, pointer)
         self.keep(data)
@@ -298,9 +299,14 @@ class Graph(_Object):
     def warnings(self) -> list[str]:
         """Return each cause of unexpected cost so far."""
         found: list[str] = []
-        while (line := self.native.call("warning", self.pointer, len(found))) is not None:
-            found.append(line.decode(errors="replace"))
+        while (line := self.warning(len(found))) is not None:
+            found.append(line)
         return found
+
+    def warning(self, number: int) -> str | None:
+        """Return the cause of that number, None after the last one."""
+        line = self.native.call("warning", self.pointer, number)
+        return None if line is None else line.decode(errors="replace")
 
     @property
     def choice(self) -> str:

@@ -28,7 +28,7 @@ class NativeObject(Closing):
 
     def __init__(self, native: Library, pointer: int, *below: NativeObject) -> None:
         self._pointer: int | None = pointer
-        self._held = _Held(native, self.close_by, pointer, tuple(one._held for one in below))
+        self._held: _Held = _Held(native, self.close_by, pointer, tuple(one._held for one in below))
         self._finalizer = weakref.finalize(self, self._held.drop)
 
     @property

@@ -144,7 +144,7 @@ STRUCTURES: Mapping[str, type[Structure]] = {
 SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "code_name": (c_char_p, [c_int]),
     "open": (c_int, [c_char_p, _OBJECT, _ERROR]),
-    "open_bytes": (c_int, [c_char_p, c_size_t, _OBJECT, _ERROR]),
+    "open_bytes": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
     "close": (None, [c_void_p]),
     "context_count": (c_size_t, [c_void_p]),
     "context_name": (c_char_p, [c_void_p, c_size_t]),

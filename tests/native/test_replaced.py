@@ -3,7 +3,6 @@
 tests/runtime/context/test_stored.py tests Python's runtime.
 """
 
-import ctypes
 import os
 import subprocess
 from pathlib import Path
@@ -78,13 +77,12 @@ def test_a_file_that_is_replaced_by_rename_stays_what_it_was(native: Native, tmp
 
 
 def test_a_context_that_is_loaded_needs_its_bytes_no_more(native: Native, tmp_path: Path) -> None:
-    whole = weighted_context(tmp_path / "a.bin", 1).read_bytes()
-    data = ctypes.create_string_buffer(whole, len(whole))
+    data = bytearray(weighted_context(tmp_path / "a.bin", 1).read_bytes())
     with native.device(opencl=str(Fake().path)) as device:
         with native.open_bytes(data) as file:
             graph = device.load(file)
         with graph:
-            ctypes.memset(data, 0, len(whole))
+            data[:] = bytes(len(data))
             assert set(graph.run({"x": np.zeros(ELEMENTS, np.float32)})["y"]) == {2.0}
 
 

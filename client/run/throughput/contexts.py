@@ -17,8 +17,8 @@ from gputune.client.run.throughput.config import PRIORITIES, ContextPlan, Plan
 from gputune.client.run.throughput.turns import Turns
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime import ContextGroup, Executor
-from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.contexts.device import OpenDevice
 from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
 from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
 from gputune.runtime.sharing import SharedParts
@@ -105,7 +105,7 @@ def _source(context: ContextPlan) -> ContextSource:
 class _Loading:
     """alone: whether there is only one queue, so that persistent kernels may have all processors."""
 
-    backend: Backend
+    backend: OpenDevice
     sources: dict[str, ContextSource]
     stack: ExitStack
     strict: bool
@@ -155,7 +155,7 @@ class _Loading:
                 executor = executor_on(self._queue(), file, context.graph, self.strict, 0, shared)
                 yield self.stack.enter_context(executor)
 
-    def _queue(self) -> Backend:
+    def _queue(self) -> OpenDevice:
         return self.backend if self.alone else self.backend.another_queue()
 
 

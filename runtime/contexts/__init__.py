@@ -1,0 +1,1 @@
+"""Run contexts by the C runtime: devices, executors and groups with the interface that applications know."""

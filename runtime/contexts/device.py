@@ -1,0 +1,169 @@
+"""Open OpenCL devices in the C runtime, and their memory as handles. Nothing of pyopencl is imported for that."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from gputune.core.errors import CannotImport, DeviceNotFound, LimitExceeded
+from gputune.core.identity import DeviceIdentity
+from gputune.core.quirks import quirks_of, unset_defaults
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import ContextFile
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, opencl_library
+from gputune.runtime.devices.scratch import scratch_environment
+from gputune.runtime.devices.settings import deciding, scarce_processors, variables
+from gputune.runtime.memory.handles import Kind, MemHandle
+from gputune.runtime.native.binding import Device, File, Memory, Native
+from gputune.runtime.native.building import NotBuilt, native_part
+
+_IN_PLACE: Mapping[str, Kind] = {"shared": "svm", "mapped": "mapped"}
+"""Kinds of handles by how the C runtime says that a device uses memory in place."""
+_MOST_TRIED = 8
+"""Devices of a platform among which one is looked for."""
+_IN_MEMORY = "context in memory"
+"""What the C runtime calls a context that it reads from bytes."""
+
+
+@functools.cache
+def library() -> Native:
+    """Return the C runtime. Raises DeviceNotFound if it cannot be had here."""
+    try:
+        return Native(native_part("runtime"))
+    except (NotBuilt, OSError) as error:
+        raise DeviceNotFound(f"contexts run by the C runtime, which cannot be used here: {error}") from None
+
+
+class NativeDevice:
+    """Hold a device that the C runtime has open, and what it needs to use an application's memory."""
+
+    computes = True
+
+    def __init__(self, open_device: Callable[[], Device], driver: str) -> None:
+        """Open it. driver: the name of the driver's .icd file. Raises DeviceError, DeviceNotFound."""
+        self._open = open_device
+        self.device = open_device()
+        self.identity = self.device.identity(driver)
+        self._allocated: WeakKeyDictionary[MemHandle, Memory] = WeakKeyDictionary()
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Return the bytes of device memory that contexts hold now. Memory of handles does not count."""
+        return self.device.nbytes
+
+    def another_queue(self) -> NativeDevice:
+        """Return the same device with a queue of its own, whose launches may run beside those of this one. Raises
+        DeviceError."""
+        return NativeDevice(self._open, self.identity.driver)
+
+    def lost(self) -> bool:
+        """Return whether the device works no more in this process."""
+        return self.device.lost
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return the variables that change code or time, and a want of processors."""
+        scarce = scarce_processors(self.identity.compute_units) if self.identity.device_type == "cpu" else {}
+        return deciding(os.environ) | scarce
+
+    def allocate_handle(self, nbytes: int) -> MemHandle:
+        """Return new memory that host and device both use without a copy, of the best kind that the device has. Raises
+        LimitExceeded, UnusableMemory."""
+        self.check_size(nbytes)
+        memory = self.device.allocate(nbytes)
+        kind = _IN_PLACE.get(memory.kind)
+        if kind is None:
+            memory.close()
+            return MemHandle.allocate(nbytes)
+        handle = MemHandle._allocated(kind, memory.address, nbytes, pointer=0, owner=id(self), free=memory.close)
+        self._allocated[handle] = memory
+        return handle
+
+    def memory_of(self, handle: MemHandle) -> tuple[Memory, bool]:
+        """Return a handle's memory as inferences take it, and whether it was made for this call: then the caller closes
+        it. Raises CannotImport for memory that the host cannot see, LimitExceeded, MemoryClosed, DeviceError."""
+        self.check_size(handle.nbytes)
+        if (known := self._allocated.get(handle)) is not None:
+            return known, False
+        if handle.array is not None:
+            return self.device.wrap(handle.array), True
+        raise CannotImport(f"{self.identity.name} cannot use {handle}: the C runtime takes memory that the host sees")
+
+    def check_size(self, nbytes: int) -> None:
+        """Raise LimitExceeded for more memory than the device allocates at once."""
+        limit = self.identity.max_allocation_bytes
+        if nbytes > limit:
+            raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
+
+
+OpenDevice = Backend | NativeDevice
+"""A device on which contexts run, in either runtime."""
+
+
+def open_report(report: DeviceReport) -> NativeDevice:
+    """Open the device of a report in this process. Raises DeviceNotFound if the process cannot see it, as when it has
+    opened another driver before."""
+    assert report.identity is not None
+    drivers().check()
+    wanted, native = report.identity, library()
+    os.environ.update(unset_defaults(os.environ))  # drivers read their variables when they are loaded
+    environment = report.environment() | opencl_library()
+    if (folder := quirks_of(wanted).compiled) is not None:
+        environment |= scratch_environment(folder, None)
+    named = os.environ.get(OPENCL_LIBRARY) or environment.pop(OPENCL_LIBRARY, None)
+    environment.pop(OPENCL_LIBRARY, None)
+
+    def open_device() -> Device:
+        with variables(environment):
+            return _found(native, report, wanted, named)
+
+    return NativeDevice(open_device, Path(report.driver_file).name)
+
+
+def _found(native: Native, report: DeviceReport, wanted: DeviceIdentity, library: str | None) -> Device:
+    """Return the device of a report, which may not know its number among the platform's devices. Raises
+    DeviceNotFound."""
+    refused = ""
+    for ordinal in dict.fromkeys([report.position, *range(_MOST_TRIED)]):
+        try:
+            return native.device(name=wanted.name, opencl=library, platform=wanted.platform, ordinal=ordinal)
+        except DeviceNotFound as error:
+            refused = refused or str(error)
+    raise DeviceNotFound(
+        f"{report.title} cannot be opened: {refused} "
+        "(the first OpenCL driver opened in a process is the only one; use a fresh process for another)"
+    )
+
+
+_beside: WeakKeyDictionary[Backend, NativeDevice] = WeakKeyDictionary()
+
+
+def beside(backend: Backend) -> NativeDevice:
+    """Return the device of a backend in the C runtime, in the same cl_context; it is opened once. Raises
+    DeviceError."""
+    found = _beside.get(backend)
+    if found is None:
+        named = opencl_library().get(OPENCL_LIBRARY)
+        given = backend.context_pointer, backend.device_pointer
+        open_device = functools.partial(library().device, opencl=named, given=given)
+        found = _beside[backend] = NativeDevice(open_device, backend.identity.driver)
+    return found
+
+
+def opened_file(file: ContextFile) -> File:
+    """Open a context in the C runtime that Python has open. Raises ContextError, OSError."""
+    if (path := file.own_path) is not None:
+        opened = library().open(path)
+        if file.is_at(path):
+            return opened
+        opened.close()  # it was replaced meanwhile
+    return library().open_bytes(file.content)
+
+
+def named_in(text: str, file: ContextFile) -> str:
+    """Return what C says of a context, with the name that Python has for it."""
+    return f"{file.path}{text.removeprefix(_IN_MEMORY)}" if text.startswith(_IN_MEMORY) else text

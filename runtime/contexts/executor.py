@@ -1,0 +1,164 @@
+"""Run one graph of a context by the C runtime, with the interface of every executor."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from ctypes import byref
+from typing import Any, cast
+
+from gputune.core.errors import BuildFailed, CannotMark, ContextError, DeviceError, ForkedProcess, WrongDevice
+from gputune.runtime.context.format import ContextFile
+from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
+from gputune.runtime.contexts.tensors import NativeTensors
+from gputune.runtime.executor import Executor, Runs
+from gputune.runtime.memory.counters import MemoryCounters
+from gputune.runtime.native.binding import Graph, Group
+from gputune.runtime.native.declarations import Counters
+from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.records import Form, Level, LoggedInference
+from gputune.runtime.values import Array, Value
+
+_RUNS = ("persistent", "aborted", "launches", "attempts", "recorded")
+"""The counters that Runs has."""
+
+
+class NativeExecutor(Executor):
+    """Run a graph on an OpenCL device by the C runtime."""
+
+    computes = True
+    _tensors: NativeTensors
+
+    def __init__(
+        self,
+        device: NativeDevice,
+        file: ContextFile,
+        graph: GraphRecord,
+        strict: bool,
+        device_open_ns: int = 0,
+        group: Group | None = None,
+    ) -> None:
+        """Load a graph of a file. Raises WrongDevice if the device cannot run it, BuildFailed, ContextError."""
+        begun_ns = time.perf_counter_ns()
+        super().__init__(device.identity, file, graph, device_open_ns)
+        self._device = device
+        self._graph = _loaded(device, file, graph, strict, group)
+        self._last = Counters()
+        self._chosen = True
+        self._told = 0
+        self._tensors = NativeTensors(device, self._graph, graph, self._warn)
+        self._collect_warnings()
+        self.load_ns = time.perf_counter_ns() - begun_ns
+        self._warn.loading = False
+
+    # --- an inference ----------------------------------------------------------------------------------
+
+    def _infer(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> tuple[dict[str, Array], int]:
+        self._tensors.give(inputs, outputs)
+        elapsed_ns = self._run()
+        return self._tensors.taken(outputs), elapsed_ns
+
+    def _infer_in_place(self) -> int:
+        self._tensors.give_shared()
+        return self._run()
+
+    def _run(self) -> int:
+        """Run an inference on the values that were given; return its ns."""
+        if self.persistent_kernels != self._chosen:
+            self._graph.set_one_by_one(not self.persistent_kernels)
+            self._chosen = self.persistent_kernels
+        graph, last = self._graph, self._last
+        graph.native.checked("run", graph.pointer, *self._tensors.values)
+        graph.native.call("counters_of", graph.pointer, None, byref(last))
+        self._collect_warnings()
+        return int(last.elapsed_ns)
+
+    def _collect_warnings(self) -> None:
+        """Add what C has found since the last time."""
+        while (text := self._graph.warning(self._told)) is not None:
+            self._told += 1
+            if text not in self.warnings:  # of memory that is copied Python has told already
+                self._warn(text)
+
+    @property
+    def runs(self) -> Runs | None:
+        """Return how many inferences ran in which form; None if they all ran by launches one by one."""
+        total = self._graph.counters()[0]
+        if not self.has_persistent and not total["recorded"]:
+            return None
+        return Runs(**{name: total[name] for name in _RUNS})
+
+    @functools.cached_property
+    def has_persistent(self) -> bool:
+        """Return whether inferences may run by persistent kernels here."""
+        return self._graph.has_persistent
+
+    @property
+    def last_form(self) -> Form:
+        """Return how the last inference ran that was not recorded launch by launch."""
+        return cast(Form, self._graph.last_form)
+
+    @property
+    def counters(self) -> MemoryCounters:
+        """Return what loading, the last inference and all inferences have copied, mapped and allocated, tensor by
+        tensor."""
+        return self._tensors.counted()
+
+    # --- the device ------------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> Any:
+        """Return the open device."""
+        return self._device
+
+    @property
+    def device_bytes(self) -> int:
+        """Return the bytes of device memory that all contexts on the open device hold now."""
+        return self._device.allocated_bytes
+
+    def wait(self) -> None:
+        """Return at once: an inference in C is over when its call returns."""
+
+    def _empty_launch(self) -> Callable[[], None] | None:
+        """Return what launches an empty kernel and waits for it; None on a processor."""
+        return None if self.device.device_type == "cpu" else self._device.device.touch
+
+    def _free(self) -> None:
+        self._tensors.counted()
+        self._graph.close()
+        self._tensors.close()
+
+    # --- what takes more of C --------------------------------------------------------------------------
+
+    def make_recorder(
+        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
+    ) -> Any:
+        """Raise DeviceError."""
+        raise DeviceError("the C runtime does not record profiles for Python yet")
+
+    def marked(self) -> Any:
+        """Raise CannotMark."""
+        raise CannotMark("the C runtime marks launches itself")
+
+    def join_output(self, output: str, other: Executor, name: str) -> None:
+        """Raise DeviceError."""
+        raise DeviceError("the C runtime does not link graphs for Python yet")
+
+    def use_arenas(self, arenas: list[Any]) -> None:
+        """Raise DeviceError."""
+        raise DeviceError("the C runtime exchanges arenas itself")
+
+
+def _loaded(device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None) -> Graph:
+    try:
+        with opened_file(file) as opened:
+            return device.device.load(opened, graph.name, strict=strict, group=group)
+    except (BuildFailed, ForkedProcess):
+        raise
+    except ContextError as error:
+        raise type(error)(named_in(str(error), file)) from None
+    except DeviceError as error:
+        name = device.identity.name
+        raise WrongDevice(f"{file.path}: {name} cannot run graph {graph.name!r}: {error}") from None

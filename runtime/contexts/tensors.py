@@ -1,0 +1,172 @@
+"""Give the C runtime a graph's inputs and outputs: addresses of arrays, or memory that it uses in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gputune.core.errors import CannotImport
+from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.contexts.device import NativeDevice
+from gputune.runtime.memory.counters import MemoryCounters, TensorCounters
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.native.binding import Graph, Memory, address_of
+from gputune.runtime.native.counting import tensor_counters
+from gputune.runtime.native.declarations import Value as Slot
+from gputune.runtime.values import MOST_KNOWN, Array, Kind, Known, Tensor, Tensors, Value
+
+_SHARED, _MAPPED = "shared", "mapped"
+"""What C says of memory that host and device see without commands, and of memory that takes some; else why it is
+copied."""
+
+
+@dataclass(eq=False)
+class _Tensor(Tensor):
+    """An input or output. shared: memory that applications asked for with shared_inputs or shared_outputs."""
+
+    shared: Memory | None = None
+
+
+@dataclass(eq=False)
+class _Taken:
+    """A handle's memory as C uses it. own: whether it was made for this graph."""
+
+    memory: Memory
+    own: bool
+
+
+class NativeTensors(Tensors[_Tensor, _Taken]):
+    """Of one loaded graph. values: the last arguments of gputune_run."""
+
+    def __init__(self, device: NativeDevice, graph: Graph, record: GraphRecord, warn: Callable[[str], None]) -> None:
+        super().__init__(record, _Tensor, warn)
+        self._device, self._of_c = device, graph
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Make a slot for each value that an inference is given or gives."""
+        slots = {}
+        for kind, tensors in (("input", self._inputs), ("output", self._outputs)):
+            given = [tensor for tensor in tensors if not tensor.linked]
+            slots[kind] = (Slot * len(given))(*(Slot(tensor.name.encode(), None, None) for tensor in given))
+        inputs, outputs = slots["input"], slots["output"]
+        self.values = inputs, len(inputs), outputs, len(outputs)
+        self._slots = [*zip((one for one in self._inputs if not one.linked), inputs, strict=True)]
+        self._taken = [*zip((one for one in self._outputs if not one.linked), outputs, strict=True)]
+
+    # --- an inference ----------------------------------------------------------------------------------
+
+    def give(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
+        """Set the values of an inference to what was checked. Raises ValueError for memory of an output that something
+        else uses, too; DeviceError."""
+        handles = {}
+        for slots, values in ((self._slots, inputs), (self._taken, outputs)):
+            for tensor, slot in slots:
+                value = values[tensor.name]
+                if isinstance(value, MemHandle):
+                    handles[tensor.label] = value
+                    slot.data, slot.memory = None, self._memory(value, tensor).pointer
+                else:
+                    slot.data, slot.memory = address_of(value), None
+        if handles:
+            self._check_apart(handles)
+
+    def taken(self, outputs: Mapping[str, Value]) -> dict[str, Array]:
+        """Return the outputs after an inference; those that the host cannot see are omitted."""
+        if len(self._known) > MOST_KNOWN:
+            self._forget_unused(MOST_KNOWN)
+        results = {}
+        for tensor, _ in self._taken:
+            value = outputs[tensor.name]
+            if not isinstance(value, MemHandle):
+                results[tensor.name] = value
+            elif value.array is not None:
+                results[tensor.name] = value.view(tensor.dtype, tensor.shape)
+        return results
+
+    def give_shared(self) -> None:
+        """Set the values of an inference to registered handles and shared memory. Raises ValueError for a tensor that
+        has neither, DeviceError."""
+        for tensor, slot in (*self._slots, *self._taken):
+            if tensor.registered is not None:
+                memory = self._memory(tensor.registered, tensor)
+                shared = memory.kind in (_SHARED, _MAPPED)
+            elif tensor.shared is not None or tensor.record.memory_type == "raw":
+                memory = self._shared(tensor)
+                shared = memory.kind == _SHARED
+            else:
+                raise self._not_shared(tensor)
+            if not shared:
+                raise self._not_shared(tensor)
+            slot.data, slot.memory = None, memory.pointer
+
+    def host_arrays(self, kind: Kind) -> dict[str, Array]:
+        """Return, by name, arrays in memory that host and device share; none if the device has memory of its own."""
+        arrays = {}
+        for tensor in self._inputs if kind == "input" else self._outputs:
+            if not tensor.linked and (memory := self._shared(tensor)).kind == _SHARED:
+                arrays[tensor.name] = memory.array(tensor.record.dtype, tensor.shape)
+        return arrays
+
+    def _shared(self, tensor: _Tensor) -> Memory:
+        """Return memory for a tensor that host and device share as well as they can."""
+        if tensor.shared is None:
+            tensor.shared = self._device.device.allocate(tensor.record.nbytes)
+        return tensor.shared
+
+    def counted(self) -> MemoryCounters:
+        """Return what C has counted, also once the graph is closed."""
+        if self._of_c.closed:
+            return self.counters
+        counted = self.counters
+        counted.inferences = self._of_c.counters()[0]["inferences"]
+        call, pointer = self._of_c.native.call, self._of_c.pointer
+        for tensor in self.all():
+            found = tensor_counters(call, pointer, tensor.kind == "output", tensor.index)
+            for counts, one in zip((counted.load, counted.total, counted.last), found, strict=True):
+                counts[tensor.label] = TensorCounters(**one)
+        return counted
+
+    def close(self) -> None:
+        """Give up all memory. The graph must be closed."""
+        self._forget_all()
+        for tensor in self.all():
+            if tensor.shared is not None:
+                tensor.shared.close()
+                tensor.shared = None
+
+    # --- handles ---------------------------------------------------------------------------------------
+
+    def _memory(self, handle: MemHandle, tensor: _Tensor) -> Memory:
+        """Return the memory of a handle, which C copies if the device cannot use it in place."""
+        known = self._know(handle, tensor)
+        if known.imported is None:
+            raise CannotImport(known.reason)
+        return known.imported.memory
+
+    def _know(self, handle: MemHandle, tensor: _Tensor) -> Known[_Taken]:
+        known = self._known.get(id(handle))
+        if known is None:
+            lease = handle.hold("imported by a device")
+            try:
+                memory, own = self._device.memory_of(handle)
+            except BaseException:
+                lease.release()
+                raise
+            known = self._known[id(handle)] = Known(handle, _Taken(memory, own), lease=lease)
+            if memory.kind not in (_SHARED, _MAPPED):
+                known.reason = memory.kind
+                self._warn(f"{tensor.kind} {tensor.name!r} is copied: {memory.kind}")
+        else:
+            self._known.move_to_end(id(handle))
+        return known
+
+    def _import(self, handle: MemHandle) -> _Taken:
+        return _Taken(*self._device.memory_of(handle))
+
+    def _use(self, tensor: _Tensor, imported: _Taken) -> None:
+        """Do nothing: C is told with each inference."""
+
+    def _give_up(self, imported: _Taken) -> None:
+        if imported.own:
+            imported.memory.close()
