@@ -51,8 +51,11 @@ class OpenFile:
         )
 
     def is_at(self, path: str) -> bool:
-        """Whether it is the file that has this path now. Raises OSError."""
-        return os.path.samestat(Path(path).stat(), os.fstat(self._descriptor))
+        """Whether it is the file that has this path now."""
+        try:
+            return os.path.samestat(Path(path).stat(), os.fstat(self._descriptor))
+        except OSError:
+            return False
 
     def _now(self) -> tuple[int, int, int]:
         status = os.fstat(self._descriptor)
@@ -89,7 +92,7 @@ class Extent:
         return self._source.path
 
     def is_at(self, path: str) -> bool:
-        """Whether the file that is open has this path now. Raises OSError."""
+        """Whether the file that is open has this path now."""
         return isinstance(self._source, OpenFile) and self._source.is_at(path)
 
     def pieces(self) -> Iterator[memoryview]:

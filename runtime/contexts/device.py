@@ -156,7 +156,8 @@ def beside(backend: Backend) -> NativeDevice:
 
 def opened_file(file: ContextFile) -> File:
     """Open a context in the C runtime that Python has open. Raises ContextError, OSError."""
-    if (path := file.own_path) is not None:
+    path = file.own_path
+    if path is not None and file.is_at(path):
         opened = library().open(path)
         if file.is_at(path):
             return opened

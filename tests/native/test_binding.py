@@ -176,7 +176,7 @@ print("ends", flush=True)
 
 
 def test_objects_that_are_open_at_the_end_of_a_process_end_with_it(fake: Fake, path: Path) -> None:
-    command = [sys.executable, "-c", AT_EXIT, library(), fake.path, path]
+    command: list[str | Path] = [sys.executable, "-c", AT_EXIT, library(), fake.path, path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
 
