@@ -203,10 +203,10 @@ class Device(_Object):
         DeviceError."""
         return Memory(self.native, self.native.made("import", self.pointer, descriptor, offset, nbytes), self)
 
-    def group(self, files: Sequence[File]) -> Group:
+    def group(self, files: Sequence[File], streams: int = 1) -> Group:
         """Allocate arenas for the graphs of these files. Raises ContextError, DeviceError."""
         pointers = (c_void_p * len(files))(*(file.pointer for file in files))
-        return Group(self.native, self.native.made("open_group", self.pointer, pointers, len(files)), self)
+        return Group(self.native, self.native.made("open_group", self.pointer, pointers, len(files), streams), self)
 
     def load(
         self,
@@ -217,6 +217,7 @@ class Device(_Object):
         strict: bool = False,
         one_by_one: bool = False,
         group: Group | None = None,
+        stream: int = 0,
         perf_profile: str | None = None,
     ) -> Graph:
         """Load a graph, as gputune_load; the file may be closed then. Raises ContextError, DeviceError, ValueError."""
@@ -231,6 +232,7 @@ class Device(_Object):
             strict=strict,
             one_by_one=one_by_one,
             group=None if group is None else group.pointer,
+            stream=stream,
             perf_profile=_text(perf_profile),
         )
         below = (self,) if group is None else (self, group)
@@ -277,6 +279,24 @@ class Group(_Object):
     def nbytes(self) -> int:
         """Return the bytes of all arenas."""
         return int(self.native.call("group_bytes", self.pointer))
+
+    @property
+    def arenas(self) -> tuple[int, ...]:
+        """Return the bytes of each arena of one stream."""
+        found: list[int] = []
+        while nbytes := self.native.call("group_arena", self.pointer, len(found)):
+            found.append(nbytes)
+        return tuple(found)
+
+    @property
+    def weights(self) -> int:
+        """Return the bytes of the weights that its loaded graphs use."""
+        return int(self.native.call("group_weights", self.pointer))
+
+    def grow(self, file: File) -> None:
+        """Make the arenas of all streams large enough for another file; if that fails, all stays as it was. Raises
+        ContextError, DeviceError."""
+        self.native.checked("grow", self.pointer, file.pointer)
 
 
 class Profile(_Object):

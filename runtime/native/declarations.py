@@ -87,6 +87,7 @@ class LoadOptions(Structure):
         ("one_by_one", c_bool),
         ("group", c_void_p),
         ("perf_profile", c_char_p),
+        ("stream", c_size_t),
     )
 
 
@@ -164,9 +165,12 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "memory_data": (c_void_p, [c_void_p]),
     "memory_kind": (c_char_p, [c_void_p]),
     "free": (None, [c_void_p]),
-    "open_group": (c_int, [c_void_p, _OBJECT, c_size_t, _OBJECT, _ERROR]),
+    "open_group": (c_int, [c_void_p, _OBJECT, c_size_t, c_size_t, _OBJECT, _ERROR]),
+    "grow": (c_int, [c_void_p, c_void_p, _ERROR]),
     "close_group": (None, [c_void_p]),
     "group_bytes": (c_size_t, [c_void_p]),
+    "group_arena": (c_size_t, [c_void_p, c_size_t]),
+    "group_weights": (c_size_t, [c_void_p]),
     "load": (c_int, [c_void_p, c_void_p, POINTER(LoadOptions), _OBJECT, _ERROR]),
     "unload": (None, [c_void_p]),
     "info": (POINTER(GraphInfo), [c_void_p]),

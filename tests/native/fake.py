@@ -62,6 +62,8 @@ class Fake:
             getattr(self._library, f"fake_{name}").argtypes = [ctypes.c_long]
         self._library.fake_opened.restype = ctypes.c_long
         self._library.fake_replays.restype = self._library.fake_finishes.restype = ctypes.c_long
+        self._library.fake_meet.argtypes = [ctypes.c_long]
+        self._library.fake_met.restype = ctypes.c_long
 
     @property
     def failed(self) -> str:
@@ -77,6 +79,15 @@ class Fake:
     def calls(self) -> int:
         """Since fail_at was called last."""
         return int(self._library.fake_calls())
+
+    def meet(self, threads: int) -> None:
+        """From now on so many threads wait for a queue at a time, each for the others; 0: as they come."""
+        self._library.fake_meet(threads)
+
+    @property
+    def met(self) -> int:
+        """The most threads that have waited at a time since then."""
+        return int(self._library.fake_met())
 
     @property
     def finishes(self) -> int:
@@ -132,9 +143,10 @@ def doubling_context(
     device: DeviceIdentity = DEVICE,
     apart: int = NBYTES,
     configuration: Mapping[str, Any] | None = None,
+    needs: Sequence[Sequence[int]] = (),
 ) -> Path:
     """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages, whose
-    parts are so many bytes apart."""
+    parts are so many bytes apart. needs: arenas of each graph instead of that one, of which it uses the first."""
     arenas = [BufferRef("arena", 0, place * apart, NBYTES) for place in range(2)]
     stages = [BufferRef("input", 0, 0, NBYTES), *(arenas[place % 2] for place in range(STAGES - 1))]
     stages.append(BufferRef("output", 0, 0, NBYTES))
@@ -143,7 +155,10 @@ def doubling_context(
         for place, pair in enumerate(itertools.pairwise(stages))
     )
     inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
-    records = [GraphRecord(name, inputs, outputs, launches, (apart + NBYTES,)) for name in graphs]
+    sizes = needs or [(apart + NBYTES,)] * len(graphs)
+    records = [
+        GraphRecord(name, inputs, outputs, launches, tuple(each)) for name, each in zip(graphs, sizes, strict=True)
+    ]
     programs = (ProgramRecord(binary, SOURCE, ""),)
     said = dict(configuration or {})
     write_context(path, Context(records, programs, (), device.to_dict(), "fake", said, {"gputune": "0.1.0"}, True))

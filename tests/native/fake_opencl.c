@@ -13,6 +13,7 @@
  * FAKE_ORDERS.failed. FAKE_PLATFORM, FAKE_NAME and FAKE_LOG are the platform's and the device's name, and the log of
  * each build. */
 #define _POSIX_C_SOURCE 200809L
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +23,8 @@
 #include <time.h>
 
 #define API __attribute__((visibility("default")))
-enum { INVALID_VALUE = -30, INVALID_BINARY = -42, INVALID_KERNEL_NAME = -46, INVALID_ARGUMENTS = -52 };
+enum { INVALID_VALUE = -30, INVALID_BINARY = -42, INVALID_KERNEL_NAME = -46, INVALID_ARGUMENTS = -52,
+       INVALID_OPERATION = -59 };
 enum { MOST_ARGUMENTS = 16, NAME_BYTES = 64 };
 
 typedef struct object object;
@@ -35,6 +37,7 @@ struct object {
     char *bytes;    /* of a buffer, or the text of a program */
     size_t nbytes;
     bool owns_bytes;
+    atomic_int maps; /* of a buffer, which no launch may use meanwhile */
     char name[NAME_BYTES]; /* of a kernel */
     unsigned arguments;
     struct {
@@ -56,6 +59,7 @@ static _Atomic(const char *) failed = "";
 static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
 static int platform, devices[2]; /* whose addresses are their handles */
 static atomic_long device_count = 1, opened, lost;
+static atomic_long meeting, arrived, inside, most_inside;
 static atomic_long delay_ns, replays, refusing, is_cpu, finishes;
 
 API long fake_alive(void) { return atomic_load(&alive); }
@@ -69,6 +73,14 @@ API void fake_devices(long count) { atomic_store(&device_count, count); }
 API long fake_opened(void) { return atomic_load(&opened); }
 /* What is read of the device is wrong from now on, without an error. */
 API void fake_lose(long is_lost) { atomic_store(&lost, is_lost); }
+/* From now on so many threads wait for a queue at a time, each for the others; 0: as they come. */
+API void fake_meet(long threads) {
+    atomic_store(&arrived, 0);
+    atomic_store(&most_inside, 0);
+    atomic_store(&meeting, threads);
+}
+/* The most threads that have waited at a time. */
+API long fake_met(void) { return atomic_load(&most_inside); }
 /* Waits for a queue so far. */
 API long fake_finishes(void) { return atomic_load(&finishes); }
 API long fake_replays(void) { return atomic_load(&replays); }
@@ -253,11 +265,24 @@ API object *clCreateCommandQueue(object *context, void *of, uint64_t wishes, int
 }
 
 API int32_t clRetainContext(object *context) { return shared(context), 0; }
+/* Waits until all of as many threads have come, or for 20 s; also for as long as enqueuing takes. */
+static void meet(long threads) {
+    const struct timespec delay = {.tv_nsec = atomic_load(&delay_ns)};
+    const uint64_t end_ns = now_ns() + 20000000000u;
+    const long now = atomic_fetch_add(&inside, 1) + 1, place = atomic_fetch_add(&arrived, 1);
+    long most = atomic_load(&most_inside);
+    while (now > most && !atomic_compare_exchange_weak(&most_inside, &most, now)) {}
+    while (atomic_load(&arrived) < (place / threads + 1) * threads && now_ns() < end_ns) sched_yield();
+    nanosleep(&delay, NULL);
+    atomic_fetch_sub(&inside, 1);
+}
+
 API int32_t clReleaseContext(object *context) { return release(context); }
 API int32_t clReleaseCommandQueue(object *queue) { return release(queue); }
 API int32_t clFlush(object *queue) { return queue->commands++, fails() ? OUT_OF_RESOURCES : 0; }
 API int32_t clFinish(object *queue) {
     queue->commands++;
+    if (atomic_load(&meeting)) meet(atomic_load(&meeting));
     atomic_fetch_add(&finishes, 1);
     return fails() ? OUT_OF_RESOURCES : 0;
 }
@@ -343,13 +368,16 @@ API void *clEnqueueMapBuffer(object *queue, object *buffer, uint32_t waits, uint
                              uint32_t count, const void *after, object **event, int32_t *status) {
     (void)waits, (void)flags, (void)count, (void)after;
     *status = offset + nbytes <= buffer->nbytes ? command(queue, event) : INVALID_VALUE;
+    if (!*status) atomic_fetch_add(&buffer->maps, 1);
     return *status ? NULL : buffer->bytes + offset;
 }
 
 API int32_t clEnqueueUnmapMemObject(object *queue, object *buffer, void *data, uint32_t count, const void *after,
                                     object **event) {
-    (void)buffer, (void)data, (void)count, (void)after;
-    return command(queue, event);
+    (void)data, (void)count, (void)after;
+    const int32_t status = command(queue, event);
+    if (!status) atomic_fetch_sub(&buffer->maps, 1);
+    return status;
 }
 
 /* --- programs and kernels --- */
@@ -465,13 +493,14 @@ API int32_t clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimen
     step step = {.kernel = kernel};
     const struct timespec delay = {.tv_nsec = atomic_load(&delay_ns)};
     (void)dimensions, (void)offset, (void)global_size, (void)local_size, (void)count, (void)after;
+    if (delay.tv_nsec && queue->recording == NULL) nanosleep(&delay, NULL);
     for (unsigned place = 0; place < kernel->arguments; place++) {
         if (!kernel->given[place].set) return INVALID_ARGUMENTS;
         step.given[place] = kernel->given[place].buffer;
+        if (step.given[place] != NULL && atomic_load(&step.given[place]->maps)) return INVALID_OPERATION;
     }
     int32_t status = command(queue, event);
     if (!status && queue->recording != NULL) return record(queue->recording, &step);
-    if (delay.tv_nsec) nanosleep(&delay, NULL);
     if (!status) compute(&step);
     if (!status && event != NULL) (*event)->ended_ns = now_ns();
     return status;

@@ -53,7 +53,7 @@ static void open_all(const char *library, const char *context, const char *log) 
     descriptor = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     check(!ftruncate(descriptor, NBYTES) && !fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK), "no memory file");
     bool good = !gputune_open(context, &file, &error) && !gputune_open_device(&options, &device, &error);
-    good = good && !gputune_open_group(device, (const gputune_file *const *)&file, 1, &group, &error);
+    good = good && !gputune_open_group(device, (const gputune_file *const *)&file, 1, 2, &group, &error);
     good = good && !gputune_load(device, file, &load, &graphs[0], &error);
     load = (gputune_load_options){.group = group};
     good = good && !gputune_load(device, file, &load, &graphs[1], &error);
@@ -86,7 +86,7 @@ static void use_all(const char *log) {
     gputune_counters total, last;
     const gputune_code codes[] = {
         infer(graphs[0], false, &error), infer(graphs[0], true, &error), gputune_load(device, file, NULL, &graph, &error),
-        gputune_open_group(device, (const gputune_file *const *)&file, 1, &opened, &error),
+        gputune_open_group(device, (const gputune_file *const *)&file, 1, 2, &opened, &error),
         gputune_allocate(device, NBYTES, &memory, &error), gputune_wrap(device, input, NBYTES, &memory, &error),
         gputune_import(device, descriptor, 0, NBYTES, &memory, &error), gputune_record(graphs[0], profile, &error),
         gputune_record(graphs[1], NULL, &error), gputune_open_profile(device, log, GPUTUNE_BASIC, &recorded, &error),

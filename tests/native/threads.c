@@ -12,7 +12,9 @@
 
 enum { ELEMENTS = 64, FACTOR = 8, THREADS = 4, INFERENCES = 60 };
 
+static gputune_file *file;
 static gputune_device *device;
+static gputune_group *group; /* of two streams */
 static gputune_graph *graphs[3];
 static gputune_profile *profile;
 static atomic_int called, wrong;
@@ -42,6 +44,15 @@ static void one_inference(int number, float *input, float *output) {
         if (output[i] != (float)(FACTOR * number)) atomic_fetch_add(&wrong, 1);
     gputune_counters_of(graph, &total, &last);
     if (number % 7 == 0) check(gputune_record(graph, number % 2 ? profile : NULL, &error), &error);
+    if (number % 13 == 0) check(gputune_touch(device, &error), &error);
+    if (number % 17 == 0) { /* graphs of a group come and go */
+        gputune_load_options options = {.group = group, .stream = (size_t)number % 2};
+        gputune_graph *another;
+        check(gputune_load(device, file, &options, &another, &error), &error);
+        check(gputune_run(another, &in, 1, &out, 1, &error), &error);
+        check(gputune_grow(group, file, &error), &error);
+        gputune_unload(another);
+    }
     if (number % 11 == 0) {
         gputune_memory *memory;
         check(gputune_allocate(device, sizeof(float) * ELEMENTS, &memory, &error), &error);
@@ -70,8 +81,6 @@ static void *work(void *which) {
 
 int main(int argc, char **argv) {
     gputune_error error;
-    gputune_file *file;
-    gputune_group *group;
     pthread_t threads[THREADS];
     int numbers[THREADS];
     char log[4096];
@@ -79,13 +88,12 @@ int main(int argc, char **argv) {
     snprintf(log, sizeof log, "%s/profile.log", argv[3]);
     check(gputune_open(argv[2], &file, &error), &error);
     check(gputune_open_device(&(gputune_device_options){.library = argv[1], .file = file}, &device, &error), &error);
-    check(gputune_open_group(device, (const gputune_file *const *)&file, 1, &group, &error), &error);
+    check(gputune_open_group(device, (const gputune_file *const *)&file, 1, 2, &group, &error), &error);
     check(gputune_open_profile(device, log, GPUTUNE_DETAILED, &profile, &error), &error);
     for (int number = 0; number < 3; number++) {
-        gputune_load_options options = {.group = number < 2 ? group : NULL};
+        gputune_load_options options = {.group = number < 2 ? group : NULL, .stream = number < 2 ? (size_t)number : 0};
         check(gputune_load(device, file, &options, &graphs[number], &error), &error);
     }
-    gputune_close(file);
     for (int number = 0; number < THREADS; number++) {
         numbers[number] = number;
         if (pthread_create(&threads[number], NULL, work, &numbers[number])) return 3;
@@ -94,6 +102,7 @@ int main(int argc, char **argv) {
     for (int number = 0; number < 3; number++) gputune_unload(graphs[number]);
     check(gputune_close_profile(profile, &error), &error);
     gputune_close_group(group);
+    gputune_close(file);
     gputune_close_device(device);
     printf("%d callbacks, %d wrong\n", atomic_load(&called), atomic_load(&wrong));
     return atomic_load(&wrong) || atomic_load(&called) != THREADS * INFERENCES / 3;

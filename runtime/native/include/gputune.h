@@ -170,11 +170,22 @@ void gputune_free(gputune_memory *memory);
 
 /* --- graphs ------------------------------------------------------------------------------------------------------ */
 
-/* Allocate arenas for the graphs of these files, as large as the largest need. */
-gputune_code gputune_open_group(gputune_device *device, const gputune_file *const *files, size_t count,
+/* Allocate arenas for the graphs of these files, as large as the largest need. Graphs of a group have equal weights and
+ * programs once. As many of their inferences run at a time as there are streams, each in arenas of its own. With more
+ * than one stream no persistent kernels run: they need all processors. */
+gputune_code gputune_open_group(gputune_device *device, const gputune_file *const *files, size_t count, size_t streams,
                                 gputune_group **group, gputune_error *error);
+/* Make the arenas large enough for the graphs of another file, too. Loaded graphs of the group use the new arenas from
+ * then on; if that fails, all stays as it was. Waits for inferences that run on the device. */
+gputune_code gputune_grow(gputune_group *group, const gputune_file *file, gputune_error *error);
+/* Close a group whose graphs are unloaded. Those may be loaded and unloaded at any time before. */
 void gputune_close_group(gputune_group *group);
+/* Return the bytes of all arenas of all streams. */
 size_t gputune_group_bytes(const gputune_group *group);
+/* Return the bytes that an arena has in each stream; 0 after the last arena. */
+size_t gputune_group_arena(const gputune_group *group, size_t place);
+/* Return the bytes of the weights that loaded graphs of the group use. */
+size_t gputune_group_weights(const gputune_group *group);
 
 typedef struct gputune_shape {
     const char *input;
@@ -190,6 +201,7 @@ typedef struct gputune_load_options {
     bool one_by_one;          /* no persistent kernels, and no recorded queue */
     gputune_group *group;     /* NULL: its own arenas */
     const char *perf_profile; /* preset with the clocks and power to vote for around inferences; NULL: no vote */
+    size_t stream;            /* of the group, from 0 on, on which the graph runs */
 } gputune_load_options;
 
 /* Load a graph: build programs, copy weights and bind arguments. You may then close `file`, and change it. From a

@@ -73,8 +73,9 @@ struct Memory : Owned<gputune_memory, gputune_free> {
 };
 
 struct Group : Owned<gputune_group, gputune_close_group> {
-    Group(Device &device, const std::vector<const gputune_file *> &files)
-        : Owned(gputune_open_group, device.get(), files.data(), files.size()) {}
+    Group(Device &device, const std::vector<const gputune_file *> &files, std::size_t streams = 1)
+        : Owned(gputune_open_group, device.get(), files.data(), files.size(), streams) {}
+    void grow(const File &file) { call(gputune_grow, get(), file.get()); }
 };
 
 inline void close_profile(gputune_profile *profile) { gputune_close_profile(profile, nullptr); }

@@ -129,7 +129,7 @@ static gputune_code add_group(provider *provider, const gputune_file *const *fil
     sharing *sharing = provider->sharing;
     struct shared_group *made = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
-    const gputune_code code = gputune_open_group(provider->device->device, files, count, &made->group, error);
+    const gputune_code code = gputune_open_group(provider->device->device, files, count, 1, &made->group, error);
     if (code) return free(made), code;
     made->device = provider->device;
     made->device->users++;

@@ -278,10 +278,10 @@ static gputune_code take_given(gputune_device *device, const gputune_device_opti
 }
 
 static bool mutexes_open(gputune_device *device) {
-    mutex *all[] = {&device->turn, &device->stream.turn, &device->touch.turn};
+    mutex *all[] = {&device->turn, &device->stream.turn, &device->touch.turn, &device->claims};
     size_t count = 0;
-    while (count < 3 && mutex_open(all[count])) count++;
-    if (count == 3) return true;
+    while (count < 4 && mutex_open(all[count])) count++;
+    if (count == 4 && condition_open(&device->released)) return true;
     while (count) mutex_close(all[--count]);
     return false;
 }
@@ -305,14 +305,20 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
     return code;
 }
 
+static void mutexes_close(gputune_device *device) {
+    condition_close(&device->released);
+    mutex_close(&device->claims);
+    mutex_close(&device->touch.turn);
+    mutex_close(&device->stream.turn);
+    mutex_close(&device->turn);
+}
+
 void gputune_close_device(gputune_device *device) {
     if (!device) return;
     const bool here = is_here(device);
     if (here) close_touch(device);
     if (here) close_context(device);
-    if (here) mutex_close(&device->touch.turn);
-    if (here) mutex_close(&device->stream.turn);
-    if (here) mutex_close(&device->turn);
+    if (here) mutexes_close(device);
     pool_free(&device->pool);
     free(device);
 }

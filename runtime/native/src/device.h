@@ -35,6 +35,8 @@ struct gputune_device {
     size_t users;       /* graphs, groups, memory and profiles: what needs the context */
     size_t held_bytes;  /* of graphs and groups, with atomics */
     gputune_graph *graphs;
+    mutex claims; /* of memory that is mapped, by inferences */
+    condition released;
     struct touch { /* touch.c makes what closing the context gives back */
         mutex turn;
         cl_command_queue queue;

@@ -1,5 +1,4 @@
-/* Loads graphs: everything is allocated and every argument is bound then. As runtime/execution/executor.py, with the
- * groups of groups.py.
+/* Loads graphs: everything is allocated and every argument is bound then. As runtime/execution/executor.py.
  *
  * The states of a graph, which changes while its stream's turn is held:
  * - Loading: gputune_load has added it to its device; where something fails it is unloaded.
@@ -19,8 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_ARENAS = 64 };
 
 /* --- which graph -------------------------------------------------------------------------------------------------- */
 
@@ -124,7 +121,8 @@ static gputune_code make_arena(gputune_graph *graph, place *place, size_t nbytes
                      : fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be allocated", nbytes);
 }
 
-static gputune_code make_memory(gputune_graph *graph, const gputune_group *group, gputune_error *error) {
+/* shared: arenas that are a group's or a packing's, so many. */
+static gputune_code make_memory(gputune_graph *graph, const place *shared, size_t count, gputune_error *error) {
     const graph_record *record = graph->record;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         tensor *tensor = &graph->tensors[i];
@@ -132,14 +130,14 @@ static gputune_code make_memory(gputune_graph *graph, const gputune_group *group
             TRY(new_memory_in(graph, tensor->place, tensor->record->nbytes, true, &tensor->own, error));
     }
     for (size_t i = 0; i < record->arena_count; i++) {
-        const size_t has = group && i < group->arena_count ? group->arenas[i].nbytes : 0;
-        if (!group)
+        const size_t has = shared && i < count ? shared[i].nbytes : 0;
+        if (!shared)
             TRY(make_arena(graph, &graph->places[ARENA][i], record->arenas[i], error));
         else if (has < record->arenas[i])
             return fail(error, GPUTUNE_ARENA_TOO_SMALL, "%s needs an arena of %zu bytes, the group has %zu",
                         graph->context->path, record->arenas[i], has);
         else
-            graph->places[ARENA][i] = group->arenas[i];
+            graph->places[ARENA][i] = shared[i];
     }
     return GPUTUNE_OK;
 }
@@ -150,7 +148,6 @@ static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gpu
     gputune_device *const device = graph->device;
     place *place = &graph->places[PACKED][index];
     const graph_record *record = &graph->context->packing[index];
-    const gputune_group arena = {.arenas = place, .arena_count = 1};
     const size_t nbytes = strlen(record->info.name) + 32;
     gputune_graph packing = {.device = device, .stream = graph->stream, .context = graph->context, .record = record,
                              .shared = used, .strict = graph->strict, .from_binaries = graph->from_binaries};
@@ -158,11 +155,12 @@ static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gpu
     if (!key) return NO_MEMORY;
     snprintf(key, nbytes, "packed %zu %s", place->nbytes, record->info.name);
     held *held = held_of(graph->shared, key);
+    if (held && !use_held(graph, held)) return NO_MEMORY;
     if (held) return place->memory = held->memory, GPUTUNE_OK;
     TRY(allocate(device, 0, place->nbytes, NULL, &place->memory, error));
     gputune_code code = fill_buffer(graph->stream, place->memory, 0, place->nbytes, error);
     if (!code) code = make_places(&packing, error);
-    if (!code) code = make_memory(&packing, &arena, error);
+    if (!code) code = make_memory(&packing, place, 1, error);
     if (!code) code = enqueue_launches(&packing, 0, error);
     const gputune_code finished = finish(graph->stream, code ? NULL : error); /* also what has failed in the middle */
     code = code ? code : finished;
@@ -171,14 +169,15 @@ static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gpu
     pool_free(&packing.pool);
     release_memory(device, used);
     if (!code && !(held = hold(graph->shared, key))) code = NO_MEMORY;
-    if (code) device->cl.ReleaseMemObject(place->memory);
-    else held->memory = place->memory, count_held(device, held, place->nbytes);
-    return code;
+    if (code) return device->cl.ReleaseMemObject(place->memory), code;
+    held->memory = place->memory;
+    count_held(device, held, place->nbytes);
+    return use_held(graph, held) ? GPUTUNE_OK : NO_MEMORY;
 }
 
 /* Packings have their programs in common; of sources the device has those of one at a time. */
 static gputune_code pack_all(gputune_graph *graph, gputune_error *error) {
-    holdings used = {NULL, {NULL}};
+    holdings used = {NULL};
     gputune_code code = GPUTUNE_OK;
     for (size_t i = 0; i < graph->record->info.launch_count; i++)
         for (size_t j = 0; j < graph->record->launches[i].argument_count && !code; j++) {
@@ -240,9 +239,11 @@ static gputune_code open_persistent(gputune_graph *graph, gputune_error *error) 
 static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
     TRY(make_places(graph, error));
     TRY(async_open(graph, error));
-    TRY(make_memory(graph, options->group, error));
+    const gputune_group *group = graph->group;
+    TRY(make_memory(graph, group ? group->streams[graph->lane].arenas : NULL, group ? group->arena_count : 0, error));
     TRY(pack_all(graph, error));
-    if (!options->one_by_one) TRY(open_persistent(graph, error));
+    /* Persistent kernels need all processors: those of two streams would wait for each other. */
+    if (!options->one_by_one && (!group || group->stream_count == 1)) TRY(open_persistent(graph, error));
     if (!graph->persistent) TRY(launches_needed(graph, error));
     return finish(graph->stream, error);
 }
@@ -257,29 +258,45 @@ static gputune_code load(gputune_graph *graph, const gputune_load_options *optio
     return code;
 }
 
+/* The stream that options pick, or NULL where there is none. */
+static stream *choose_stream(gputune_device *device, const gputune_load_options *options, gputune_error *error) {
+    const gputune_group *group = options->group;
+    const size_t count = group ? group->stream_count : 1;
+    if (group && group->device != device)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "the group and the graph are for different devices"), NULL;
+    if (options->stream >= count)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "there is no stream %zu, %s has %zu", options->stream,
+                    group ? "the group" : "what is loaded without a group", count), NULL;
+    return group ? group->streams[options->stream].stream : &device->stream;
+}
+
 gputune_code gputune_load(gputune_device *device, const gputune_file *file, const gputune_load_options *options,
                           gputune_graph **graph, gputune_error *error) {
     const gputune_load_options usual = {.graph = NULL}, *given = options ? options : &usual;
     gputune_graph *made = *graph = NULL;
     TRY(check_here(device, error));
+    stream *stream = choose_stream(device, given, error);
+    if (!stream) return GPUTUNE_INVALID_ARGUMENT;
     if (!(made = calloc(1, sizeof *made))) return NO_MEMORY;
     gputune_code code = add_user(device, error);
     if (code) return free(made), code;
     *graph = made;
     made->device = device;
-    made->stream = &device->stream;
+    made->stream = stream;
+    made->group = given->group;
+    made->lane = given->stream;
     made->file = another_owner(file);
     made->strict = given->strict;
     made->one_by_one = given->one_by_one;
     made->form = form_of(&made->last);
     made->shared = given->group ? &given->group->shared : &made->own;
-    change_take(made->stream);
+    change_take(stream);
     made->next = device->graphs;
     device->graphs = made;
     const uint64_t begun_ns = now_ns();
     code = load(made, given, error);
     made->load_ns = now_ns() - begun_ns;
-    change_leave(made->stream);
+    change_leave(stream);
     if (code) gputune_unload(made), *graph = NULL;
     return code;
 }
@@ -300,6 +317,7 @@ void gputune_unload(gputune_graph *graph) {
     free(graph->persistent);
     recorded_forget(graph, NULL); /* before what it uses */
     unbind(graph);
+    leave_held(graph);
     release_all(device, &graph->own);
     if (here) votes_end(graph->votes, "deinit");
     votes_close(graph->votes, here);
@@ -309,71 +327,6 @@ void gputune_unload(gputune_graph *graph) {
     pool_free(&graph->pool);
     free(graph);
     remove_user(device);
-}
-
-/* --- groups ------------------------------------------------------------------------------------------------------- */
-
-/* Makes places as large as what the graphs of a file need there. */
-static gputune_code add_needs(gputune_group *group, const gputune_file *file, gputune_error *error) {
-    char choice[REASON_BYTES];
-    size_t place, end;
-    TRY(choose_contexts(file, &group->device->identity, NULL, &place, &end, choice, error));
-    for (; place < end; place++) {
-        const context *context;
-        TRY(context_at(file, place, &context, error));
-        for (size_t i = 0; i < context->graph_count; i++) {
-            const graph_record *record = &context->graphs[i];
-            if (record->arena_count > MOST_ARENAS)
-                return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%s: more than %d arenas", context->path, MOST_ARENAS);
-            if (record->arena_count > group->arena_count) group->arena_count = record->arena_count;
-            for (size_t j = 0; j < record->arena_count; j++)
-                if (record->arenas[j] > group->arenas[j].nbytes) group->arenas[j].nbytes = record->arenas[j];
-        }
-    }
-    return GPUTUNE_OK;
-}
-
-static gputune_code fill_group(gputune_group *group, const gputune_file *const *files, size_t count,
-                               gputune_error *error) {
-    group->arenas = pool_take(&group->shared.pool, MOST_ARENAS, sizeof *group->arenas);
-    if (!group->arenas) return NO_MEMORY;
-    for (size_t i = 0; i < count; i++) TRY(add_needs(group, files[i], error));
-    for (size_t i = 0; i < group->arena_count; i++) {
-        held *arena = hold(&group->shared, NULL);
-        if (!arena) return NO_MEMORY;
-        TRY(allocate(group->device, 0, group->arenas[i].nbytes, NULL, &arena->memory, error));
-        count_held(group->device, arena, group->arenas[i].nbytes);
-        group->arenas[i].memory = arena->memory;
-    }
-    return GPUTUNE_OK;
-}
-
-gputune_code gputune_open_group(gputune_device *device, const gputune_file *const *files, size_t count,
-                                gputune_group **group, gputune_error *error) {
-    *group = NULL;
-    TRY(check_here(device, error));
-    gputune_group *made = calloc(1, sizeof *made);
-    if (!made) return NO_MEMORY;
-    gputune_code code = add_user(device, error);
-    if (code) return free(made), code;
-    made->device = device;
-    code = fill_group(made, files, count, error);
-    if (code) gputune_close_group(made);
-    else *group = made;
-    return code;
-}
-
-void gputune_close_group(gputune_group *group) {
-    if (!group) return;
-    release_all(group->device, &group->shared);
-    remove_user(group->device);
-    free(group);
-}
-
-size_t gputune_group_bytes(const gputune_group *group) {
-    size_t nbytes = 0;
-    for (size_t i = 0; i < group->arena_count; i++) nbytes += group->arenas[i].nbytes;
-    return nbytes;
 }
 
 /* --- what is said and asked --------------------------------------------------------------------------------------- */

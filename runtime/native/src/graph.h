@@ -6,24 +6,28 @@
 
 #include <stdio.h>
 
+enum { MOST_ARENAS = 64 };
+
 typedef struct bound {
     cl_kernel kernel;
     cl_uint dimensions;
     size_t global_size[3], local_size[3];
 } bound;
 
-/* Memory or a program, given back with its owner; with a key it is found again. host: shared virtual memory. */
+/* Memory or a program, given back with its owner, or with the last of its users; with a key it is found again. host:
+ * shared virtual memory; nbytes: of memory that users have in common. */
 typedef struct held {
     struct held *next;
     const char *key;
+    size_t users;
     cl_mem memory;
     void *host;
     size_t nbytes; /* of memory, which the device counts */
     cl_program program;
+    char text[]; /* the key's */
 } held;
 typedef struct holdings {
     held *first;
-    pool pool;
 } holdings;
 
 /* What a tensor, an arena or a section has for memory, and which ranges of it launches use. */
@@ -71,7 +75,13 @@ struct gputune_graph {
     gputune_file *file;    /* the graph is one of its owners */
     const context *context;
     const graph_record *record;
+    gputune_group *group; /* NULL: its own arenas */
+    size_t lane;          /* of its stream in the group */
     holdings own, *shared; /* shared: weights and programs, a group's or its own */
+    struct used {
+        struct used *next;
+        held *held;
+    } *used; /* of those that are a group's */
     pool pool;
     char choice[REASON_BYTES];
     bool strict, from_binaries, one_by_one, is_ready; /* ready: launches are */
@@ -101,9 +111,12 @@ struct gputune_graph {
 
 struct gputune_group {
     gputune_device *device;
-    holdings shared; /* weights and programs of all its graphs, and arenas */
-    place *arenas;
-    size_t arena_count;
+    holdings shared; /* weights and programs of all its graphs */
+    struct group_stream {
+        stream *stream; /* the first is the device's own, others are the group's */
+        place arenas[MOST_ARENAS];
+    } *streams;
+    size_t stream_count, arena_count;
 };
 
 struct gputune_memory {
@@ -113,6 +126,7 @@ struct gputune_memory {
     void *pages;
     uint64_t offset; /* where it begins in what the descriptor stands for */
     cl_mem memory;               /* NULL: it is copied */
+    bool claimed; /* an inference uses it, and it is mapped behind that */
     bool coherent, of_host, is_shared, told; /* of_host: mapped; is_shared: shared virtual memory of its own */
     int descriptor;
     char kind[REASON_BYTES];
@@ -127,14 +141,20 @@ gputune_code use_memory(gputune_graph *graph, place *place, cl_mem memory, size_
 gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t count, bound **bounds,
                            gputune_error *error);
 void unbind(gputune_graph *graph);
-held *held_of(const holdings *holdings, const char *key);
-/* A new one with nothing in it, or NULL. */
+
+/* holdings.c: a new one with nothing in it, or NULL. */
 held *hold(holdings *holdings, const char *key);
+held *held_of(const holdings *holdings, const char *key);
+size_t held_bytes(const holdings *holdings);
 /* Counts memory that was put into what is held; giving it back takes it off again. */
 void count_held(gputune_device *device, held *held, size_t nbytes);
-/* Gives back all memory, which is not found any more; release_all programs, too. */
+/* Gives back memory, which is not found any more; release_all programs and what is held, too. */
+void release_held(gputune_device *device, held *held);
 void release_memory(gputune_device *device, holdings *holdings);
 void release_all(gputune_device *device, holdings *holdings);
+/* Counts a graph as a user of what is held for it and others, until it leaves all of that; false: no memory is left. */
+bool use_held(gputune_graph *graph, held *held);
+void leave_held(gputune_graph *graph);
 
 /* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
 gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);

@@ -123,6 +123,42 @@ static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t
     *since_ns = now;
 }
 
+/* Whether an inference has such memory; wanted: and it is claimed. */
+static bool maps(const gputune_graph *graph, bool wanted) {
+    bool any = false;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const gputune_memory *memory = graph->tensors[i].memory;
+        any |= memory && memory->memory && !memory->coherent && (!wanted || memory->claimed);
+    }
+    return any;
+}
+
+static void set_claims(gputune_graph *graph, bool claimed) {
+    for (size_t i = 0; i < graph->tensor_count; i++)
+        if (graph->tensors[i].memory && !graph->tensors[i].memory->coherent)
+            graph->tensors[i].memory->claimed = claimed;
+}
+
+/* Memory that is mapped between inferences is used by those of one stream at a time: others wait for all that they use,
+ * so that none waits for one that waits for it. */
+static void claim(gputune_graph *graph) {
+    gputune_device *device = graph->device;
+    if (!maps(graph, false)) return;
+    mutex_lock(&device->claims);
+    while (maps(graph, true)) condition_wait(&device->released, &device->claims);
+    set_claims(graph, true);
+    mutex_unlock(&device->claims);
+}
+
+static void release(gputune_graph *graph) {
+    gputune_device *device = graph->device;
+    if (!maps(graph, false)) return;
+    mutex_lock(&device->claims);
+    set_claims(graph, false);
+    condition_tell(&device->released);
+    mutex_unlock(&device->claims);
+}
+
 /* Ends an inference, also one that has failed, with its code: what was given to the device becomes the host's again,
  * and the stream is finished. */
 static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_error *error) {
@@ -189,8 +225,7 @@ static gputune_code set_value(gputune_graph *graph, tensor *tensor, const gputun
     tensor->given = true;
     tensor->memory = memory;
     tensor->data = !memory ? value->data : memory->memory ? NULL : memory->data;
-    if (memory && !memory->memory && !memory->told) {
-        memory->told = true;
+    if (memory && !memory->memory && !__atomic_exchange_n(&memory->told, true, __ATOMIC_RELAXED)) {
         warn(graph, "%s '%s' is copied: %s", tensor->kind, name, memory->kind);
     }
     return GPUTUNE_OK;
@@ -250,7 +285,11 @@ gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size
     gputune_code code = set_values(graph, inputs, input_count, false, error);
     if (!code) code = set_values(graph, outputs, output_count, true, error);
     if (!code) code = check_apart(graph, error);
-    if (!code) code = run(graph, error);
+    if (!code) {
+        claim(graph);
+        code = run(graph, error);
+        release(graph);
+    }
     stream_leave(graph->stream);
     return code;
 }

@@ -198,8 +198,8 @@ static gputune_code keep(const jobs *jobs, gputune_error *error) {
             warn(graph, "the driver refuses the binary of program %zu; building it from source", job->index);
     }
     for (const job *job = jobs->all; job < end; job++) {
-        const held *held = job->key ? held_of(graph->shared, job->key) : NULL;
-        if (job->key && !held) return NO_MEMORY;
+        held *held = job->key ? held_of(graph->shared, job->key) : NULL;
+        if (job->key && (!held || !use_held(graph, held))) return NO_MEMORY;
         if (job->kind == UPLOAD) graph->places[WEIGHTS][job->index].memory = held->memory;
         if (job->kind == PROGRAM) graph->programs[job->index] = held->program;
     }
