@@ -38,13 +38,14 @@ class NativeExecutor(Executor):
         graph: GraphRecord,
         strict: bool,
         device_open_ns: int = 0,
-        group: Group | None = None,
+        place: tuple[Group | None, int] = (None, 0),
     ) -> None:
-        """Load a graph of a file. Raises WrongDevice if the device cannot run it, BuildFailed, ContextError."""
+        """Load a graph of a file. place: the group whose arenas it uses, and its stream. Raises WrongDevice if the
+        device cannot run it, BuildFailed, ContextError."""
         begun_ns = time.perf_counter_ns()
         super().__init__(device.identity, file, graph, device_open_ns)
         self._device = device
-        self._graph = _loaded(device, file, graph, strict, group)
+        self._graph = _loaded(device, file, graph, strict, *place)
         self._last = Counters()
         self._chosen = True
         self._told = 0
@@ -151,10 +152,13 @@ class NativeExecutor(Executor):
         raise DeviceError("the C runtime exchanges arenas itself")
 
 
-def _loaded(device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None) -> Graph:
+def _loaded(
+    device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None, stream: int
+) -> Graph:
+    """Load a graph in C. Raises WrongDevice, BuildFailed, ContextError."""
     try:
         with opened_file(file) as opened:
-            return device.device.load(opened, graph.name, strict=strict, group=group)
+            return device.device.load(opened, graph.name, strict=strict, group=group, stream=stream)
     except (BuildFailed, ForkedProcess):
         raise
     except ContextError as error:
