@@ -354,8 +354,9 @@ class Graph(_Object):
         return total.as_dict(), last.as_dict()
 
     def outputs(self) -> dict[str, Array]:
-        """Return new arrays for its outputs."""
-        return {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self.info.outputs}
+        """Return new arrays for its outputs, but for those that are linked to another graph."""
+        free = [tensor for tensor in self.info.outputs if tensor.name not in self._linked]
+        return {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in free}
 
     def run(self, inputs: Tensors, outputs: Tensors | None = None) -> dict[str, Array]:
         """Run one inference, and return new arrays with its outputs unless `outputs` says where each is wanted. Raises
@@ -371,6 +372,16 @@ class Graph(_Object):
     def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
         inputs, outputs = self.info.inputs, self.info.outputs
         return {one.name: one.nbytes for one in inputs}, {one.name: one.nbytes for one in outputs}
+
+    def link(self, output: str, second: Graph, name: str) -> None:
+        """Join an output and an input of another graph on the same stream in one buffer that only the device uses; from
+        now on neither takes or returns it. Raises ValueError if they do not fit, DeviceError."""
+        self.native.checked("link", self.pointer, _text(output), second.pointer, _text(name))
+        self._linked.add(output)
+
+    @functools.cached_property
+    def _linked(self) -> set[str]:
+        return set()
 
     def record(self, profile: Profile | None) -> None:
         """Record the inferences from now on; None ends that. Raises DeviceError."""

@@ -180,6 +180,7 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "has_persistent": (c_bool, [c_void_p]),
     "last_form": (c_char_p, [c_void_p]),
     "run": (c_int, [c_void_p, *_VALUES, _ERROR]),
+    "link": (c_int, [c_void_p, c_char_p, c_void_p, c_char_p, _ERROR]),
     "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
     "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),
     "counters_of": (None, [c_void_p, POINTER(Counters), POINTER(Counters)]),

@@ -179,16 +179,19 @@ def weighted_context(path: Path, value: float) -> Path:
     return path
 
 
-def named_context(path: Path, names: Sequence[str], inputs: Sequence[str] = ("x",)) -> Path:
+def named_context(path: Path, names: Sequence[str], inputs: Sequence[str] = ("x",), elements: int = ELEMENTS) -> Path:
     """A graph that takes inputs and gives outputs of these names: the first is twice the first input, each other twice
     the one before."""
-    refs = [BufferRef("input", 0, 0, NBYTES), *(BufferRef("output", place, 0, NBYTES) for place in range(len(names)))]
+    refs = [
+        BufferRef("input", 0, 0, 4 * elements),
+        *(BufferRef("output", place, 0, 4 * elements) for place in range(len(names))),
+    ]
     launches = tuple(
-        LaunchRecord(f"op {place}", "0" * 64, 0, "twice", (ELEMENTS,), (4,), pair)
+        LaunchRecord(f"op {place}", "0" * 64, 0, "twice", (elements,), (4,), pair)
         for place, pair in enumerate(itertools.pairwise(refs))
     )
-    outputs = tuple(TensorRecord(name, (ELEMENTS,)) for name in names)
-    given = tuple(TensorRecord(name, (ELEMENTS,)) for name in inputs)
+    outputs = tuple(TensorRecord(name, (elements,)) for name in names)
+    given = tuple(TensorRecord(name, (elements,)) for name in inputs)
     record = GraphRecord("main", given, outputs, launches, ())
     programs = (ProgramRecord(SOURCE.encode(), SOURCE, ""),)
     write_context(path, Context([record], programs, (), DEVICE.to_dict(), "fake", {}, {}, True))

@@ -230,6 +230,12 @@ typedef struct gputune_value {
 gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                          const gputune_value *outputs, size_t output_count, gputune_error *error);
 
+/* Link an output of a graph to an input of another graph on the same stream, for good: both use one buffer, which only
+ * the device sees, and neither takes or returns it from then on. Run the first graph and then the second; nothing is
+ * copied between them. The first returns before it is over if all that it makes is linked. */
+gputune_code gputune_link(gputune_graph *first, const char *output, gputune_graph *second, const char *input,
+                          gputune_error *error);
+
 typedef void (*gputune_callback)(void *user, gputune_code code, const gputune_error *error);
 
 /* Start an inference and return at once. A thread of the graph calls the callback when the outputs are in place. Keep

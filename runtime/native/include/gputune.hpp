@@ -96,6 +96,9 @@ struct Graph : Owned<gputune_graph, gputune_unload> {
     void run(const Values &inputs, const Values &outputs) {
         call(gputune_run, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size());
     }
+    void link(const char *output, Graph &second, const char *input) {
+        call(gputune_link, get(), output, second.get(), input);
+    }
     void run_async(const Values &inputs, const Values &outputs, gputune_callback callback, void *user) {
         call(gputune_run_async, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size(), callback, user);
     }

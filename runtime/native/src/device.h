@@ -14,6 +14,7 @@ typedef struct stream {
     gputune_device *device;
     cl_command_queue queue;
     mutex turn; /* what uses the queue, or changes a graph that runs on it, holds it */
+    bool runs_on; /* an inference that has returned may still run */
     struct stream *next; /* of the device's */
 } stream;
 

@@ -53,6 +53,7 @@ typedef struct tensor {
     const gputune_tensor *record;
     const char *kind; /* "input" or "output" */
     bool for_handles, given;
+    bool linked, copied; /* linked: to another graph, for good; copied: its data is needed no more */
     place *place;
     held *own;
     void *data;
@@ -155,6 +156,9 @@ void release_all(gputune_device *device, holdings *holdings);
 /* Counts a graph as a user of what is held for it and others, until it leaves all of that; false: no memory is left. */
 bool use_held(gputune_graph *graph, held *held);
 void leave_held(gputune_graph *graph);
+
+/* inference.c: that a tensor is given which is linked. */
+gputune_code refuse_linked(const gputune_graph *graph, const tensor *tensor, gputune_error *error);
 
 /* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
 gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);

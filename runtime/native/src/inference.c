@@ -75,6 +75,8 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     gputune_memory *memory = tensor->memory;
     place *place = tensor->place;
     const size_t nbytes = tensor->record->nbytes;
+    tensor->copied = false;
+    if (tensor->linked) return GPUTUNE_OK;
     if (memory && memory->memory) {
         if (place->memory != memory->memory)
             TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
@@ -95,7 +97,10 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     if (output) return GPUTUNE_OK;
     count_copy(graph, tensor, &tensor->last.writes);
     if (tensor->own->host) {
+        if (graph->stream->runs_on) TRY(finish(graph->stream, error)); /* it may read what lies there */
+        graph->stream->runs_on = false;
         memcpy(tensor->own->host, tensor->data, nbytes);
+        tensor->copied = true;
         return GPUTUNE_OK;
     }
     return write_buffer(graph->stream, place->memory, 0, tensor->data, nbytes, false, error);
@@ -121,6 +126,19 @@ static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t
     const uint64_t now = now_ns();
     record_part(graph->recorder, part, tensor, *since_ns, now);
     *since_ns = now;
+}
+
+/* Whether an inference is to be over when it returns: one does that gives all that it makes to other graphs, and needs
+ * nothing of the caller's any more. The next on its stream follows it. */
+static bool waits(const gputune_graph *graph) {
+    const size_t inputs = graph->record->info.input_count;
+    bool feeds = false;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const tensor *tensor = &graph->tensors[i];
+        if (tensor->memory || (tensor->data && !tensor->copied)) return true;
+        feeds |= i >= inputs && tensor->linked;
+    }
+    return !feeds;
 }
 
 /* Whether an inference has such memory; wanted: and it is claimed. */
@@ -160,7 +178,7 @@ static void release(gputune_graph *graph) {
 }
 
 /* Ends an inference, also one that has failed, with its code: what was given to the device becomes the host's again,
- * and the stream is finished. */
+ * and the stream is finished where that is needed. */
 static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_error *error) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         gputune_memory *memory = graph->tensors[i].memory;
@@ -169,7 +187,9 @@ static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_e
         const gputune_code failed = give_to_host(memory, graph->stream, code ? NULL : error);
         code = code ? code : failed;
     }
-    const gputune_code failed = code || !graph->over ? finish(graph->stream, code ? NULL : error) : GPUTUNE_OK;
+    graph->stream->runs_on = !code && !graph->over && !waits(graph);
+    if (!code && (graph->over || graph->stream->runs_on)) return GPUTUNE_OK;
+    const gputune_code failed = finish(graph->stream, code ? NULL : error);
     return code ? code : failed;
 }
 
@@ -212,9 +232,15 @@ static tensor *tensor_for(tensor *tensors, size_t count, const char *name, size_
     return NULL;
 }
 
+gputune_code refuse_linked(const gputune_graph *graph, const tensor *tensor, gputune_error *error) {
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' of graph '%s' is linked to another graph", tensor->kind,
+                tensor->record->name, graph->record->info.name);
+}
+
 static gputune_code set_value(gputune_graph *graph, tensor *tensor, const gputune_value *value, gputune_error *error) {
     gputune_memory *memory = value->memory;
     const char *const name = tensor->record->name;
+    if (tensor->linked) return refuse_linked(graph, tensor, error);
     if (tensor->given) return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' is given twice", tensor->kind, name);
     if (!memory == !value->data)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' needs either data or memory", tensor->kind, name);
@@ -246,7 +272,7 @@ static gputune_code set_values(gputune_graph *graph, const gputune_value *values
         TRY(set_value(graph, tensor, &values[i], error));
     }
     for (size_t i = 0; i < has && !outputs; i++)
-        if (!tensors[i].given)
+        if (!tensors[i].given && !tensors[i].linked)
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' needs the input '%s'", info->name,
                         tensors[i].record->name);
     return GPUTUNE_OK;

@@ -61,6 +61,7 @@ enum {
     X(ReleaseCommandQueue, cl_int, (cl_command_queue)) \
     X(CreateBuffer, cl_mem, (cl_context, cl_bitfield, size_t, const void *, cl_int *)) \
     X(CreateSubBuffer, cl_mem, (cl_mem, cl_bitfield, cl_uint, const void *, cl_int *)) \
+    X(RetainMemObject, cl_int, (cl_mem)) \
     X(ReleaseMemObject, cl_int, (cl_mem)) \
     X(GetMemObjectInfo, cl_int, (cl_mem, cl_uint, CL_ANSWER)) \
     X(EnqueueWriteBuffer, cl_int, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void *, CL_EVENTS)) \
