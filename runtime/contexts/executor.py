@@ -119,8 +119,17 @@ class NativeExecutor(Executor):
         """Return the bytes of device memory that all contexts on the open device hold now."""
         return self._device.allocated_bytes
 
+    def join_output(self, output: str, other: Executor, name: str) -> None:
+        """Join an output of this graph and an input of another graph on the same device in one new buffer that only the
+        device uses; from now on neither takes or returns it. For pipelines, before the first inference."""
+        self._check()
+        assert isinstance(other, NativeExecutor)
+        self._graph.link(output, other._graph, name)
+        self._tensors.link("output", output)
+        other._tensors.link("input", name)
+
     def wait(self) -> None:
-        """Return at once: an inference in C is over when its call returns."""
+        """Do nothing: what was launched in C keeps its memory, and is waited for before that goes."""
 
     def _empty_launch(self) -> Callable[[], None] | None:
         """Return what launches an empty kernel and waits for it; None on a processor."""
@@ -142,10 +151,6 @@ class NativeExecutor(Executor):
     def marked(self) -> Any:
         """Raise CannotMark."""
         raise CannotMark("the C runtime marks launches itself")
-
-    def join_output(self, output: str, other: Executor, name: str) -> None:
-        """Raise DeviceError."""
-        raise DeviceError("the C runtime does not link graphs for Python yet")
 
     def use_arenas(self, arenas: list[Any]) -> None:
         """Raise DeviceError."""

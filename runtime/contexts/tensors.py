@@ -54,6 +54,11 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
         self._slots = [*zip((one for one in self._inputs if not one.linked), inputs, strict=True)]
         self._taken = [*zip((one for one in self._outputs if not one.linked), outputs, strict=True)]
 
+    def link(self, kind: Kind, name: str) -> None:
+        """Neither take nor return a tensor from now on."""
+        self._linked_tensor(kind, name)
+        self._lay_out()
+
     # --- an inference ----------------------------------------------------------------------------------
 
     def give(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
