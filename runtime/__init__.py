@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from gputune.core.errors import UnsupportedFormatVersion as UnsupportedFormatVersion
     from gputune.core.errors import UnusableMemory as UnusableMemory
     from gputune.core.errors import WrongDevice as WrongDevice
-    from gputune.runtime.execution.groups import ContextGroup as ContextGroup
-    from gputune.runtime.execution.groups import GroupMemory as GroupMemory
-    from gputune.runtime.execution.groups import load_group as load_group
-    from gputune.runtime.execution.loading import load as load
-    from gputune.runtime.execution.pipeline import Pipeline as Pipeline
-    from gputune.runtime.execution.pipeline import pipeline as pipeline
     from gputune.runtime.executor import Executor as Executor
     from gputune.runtime.executor import Runs as Runs
+    from gputune.runtime.loading.groups import ContextGroup as ContextGroup
+    from gputune.runtime.loading.groups import GroupMemory as GroupMemory
+    from gputune.runtime.loading.groups import load_group as load_group
+    from gputune.runtime.loading.load import load as load
+    from gputune.runtime.loading.pipeline import Pipeline as Pipeline
+    from gputune.runtime.loading.pipeline import pipeline as pipeline
     from gputune.runtime.memory.handles import MemHandle as MemHandle
     from gputune.runtime.power.profiles.perf_profile import PerfProfile as PerfProfile
     from gputune.runtime.profiling.profiler import Observer as Observer
@@ -53,12 +53,12 @@ _PLACES = {
     "CannotImport": "core.errors",
     "ChecksumMismatch": "core.errors",
     "ContextError": "core.errors",
-    "ContextGroup": "runtime.execution.groups",
+    "ContextGroup": "runtime.loading.groups",
     "DeviceError": "core.errors",
     "DeviceNotFound": "core.errors",
     "Executor": "runtime.executor",
     "FileChanged": "core.errors",
-    "GroupMemory": "runtime.execution.groups",
+    "GroupMemory": "runtime.loading.groups",
     "InvalidLaunch": "core.errors",
     "LaunchFailed": "core.errors",
     "LimitExceeded": "core.errors",
@@ -72,16 +72,16 @@ _PLACES = {
     "Observer": "runtime.profiling.profiler",
     "OnlyParts": "core.errors",
     "PerfProfile": "runtime.power.profiles.perf_profile",
-    "Pipeline": "runtime.execution.pipeline",
+    "Pipeline": "runtime.loading.pipeline",
     "Profiler": "runtime.profiling.profiler",
     "Runs": "runtime.executor",
     "Truncated": "core.errors",
     "UnsupportedFormatVersion": "core.errors",
     "UnusableMemory": "core.errors",
     "WrongDevice": "core.errors",
-    "load": "runtime.execution.loading",
-    "load_group": "runtime.execution.groups",
-    "pipeline": "runtime.execution.pipeline",
+    "load": "runtime.loading.load",
+    "load_group": "runtime.loading.groups",
+    "pipeline": "runtime.loading.pipeline",
 }
 """The module below gputune where each name is."""
 

@@ -32,7 +32,7 @@ from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_a
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport, discover
-from gputune.runtime.execution.verdict import verdict_on
+from gputune.runtime.loading.verdict import verdict_on
 
 log = logging.getLogger(__name__)
 

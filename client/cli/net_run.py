@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,8 @@ from gputune.client.outputs import check_output, write_json, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts
-from gputune.client.run.in_parts import check_in_parts
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
+from gputune.client.run.models import open_models
 from gputune.client.run.net_run import InPlace, Job
 from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
 from gputune.client.target.connecting import choose_target
@@ -46,12 +46,13 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime import Executor
-from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.percentiles import in_words, inferences
 from gputune.runtime.context.records import UNTUNED
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX
-from gputune.runtime.execution.loading import Compatibility, open_executor
+from gputune.runtime.loading.checks import Compatibility
+from gputune.runtime.loading.in_parts import ModelInParts
+from gputune.runtime.loading.model import Model
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
 
@@ -176,10 +177,10 @@ def command(**options: Any) -> None:
         if file is not None:
             check_output(file)
     asked.check()
-    in_parts = check_in_parts(asked.context_binary, asked.for_contexts(), level)
+    models = open_models(asked.context_binary, asked.for_contexts(), level)
     with reporting(sys.stderr, asked.log_level) as progress, ExitStack() as stack:
         several, began = len(asked.context_binary) > 1, load.read()
-        jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack, in_parts)}, None)
+        jobs, memory = _jobs(asked, stack, models) if several else ({"": _only_job(asked, stack, *models)}, None)
         _tell_results(jobs, asked.npy)
         times = {name: Times() for name in jobs}
         with _quiet(jobs, inferences.wait_for_quiet, progress, began) as quiet:
@@ -197,7 +198,7 @@ def command(**options: Any) -> None:
         if level is not None:
             profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
             if asked.profile is not None:
-                write_json(asked.profile, {"contexts": profiles} if several or in_parts else profiles[""])
+                write_json(asked.profile, {"contexts": profiles} if several or models[0].in_parts else profiles[""])
         if asked.verify is not None:
             said = net_run.verified(jobs[""], origin, verified)
             log.log(logging.INFO if origin.match == "same" else logging.WARNING, said)
@@ -321,31 +322,25 @@ class _Asked:
         return Job(path, executor, infer, lines, extent, self.output_dir / name, kept)
 
 
-def _only_job(asked: _Asked, stack: ExitStack, in_parts: bool) -> Job:
+def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> Job:
     """Run the only context, which may be on a target, or a model in parts."""
-    (path,), (input_list,) = asked.context_binary, asked.lists(1)
-    executor: net_run.AnyExecutor
+    (input_list,) = asked.lists(1)
     if asked.remote:
-        executor = _remote(asked, stack, path)
-    elif in_parts:
-        with device_errors(path):
-            model = open_in_parts(path, asked.device, asked.cache_compatibility_mode, asked.perf_profile)
-        executor = stack.enter_context(model)
-        log.info(f"{path}: {model.in_words}")
-    else:
-        with device_errors(path):
-            executor = open_executor(
-                path, asked.device, asked.cache_compatibility_mode, asked.graph, asked.perf_profile
-            )
-            stack.callback(executor.close)
+        return asked.job("", model.path, _remote(asked, stack, model), input_list)
+    with device_errors(model.path):
+        executor = model.load(asked.device, asked.cache_compatibility_mode, asked.graph, asked.perf_profile)
+        stack.callback(executor.close)
+        if isinstance(executor, ModelInParts):
+            log.info(f"{model.path}: {executor.in_words}")
+        else:
             executor.keep_warm(asked.keep_warm)
-    return asked.job("", path, executor, input_list)
+    return asked.job("", model.path, executor, input_list)
 
 
-def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, Any] | None]:
+def _jobs(asked: _Asked, stack: ExitStack, models: Sequence[Model]) -> tuple[dict[str, Job], dict[str, Any] | None]:
     """Of several contexts, by name, and the memory of their group."""
     with device_errors():
-        contexts = Contexts(asked.context_binary)
+        contexts = Contexts(models)
         input_lists = asked.lists(len(contexts.sources))
         loaded = contexts.load(
             stack, asked.graphs(), asked.share_spill_fill, asked.device, asked.cache_compatibility_mode
@@ -369,7 +364,7 @@ def _refuse_distant(connection: ConnectionOptions) -> None:
         )
 
 
-def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
+def _remote(asked: _Asked, stack: ExitStack, model: Model) -> RemoteExecutor:
     """Load the context on the target of the command line; `stack` closes the connection and stops a server of our
     own."""
     target = stack.enter_context(
@@ -387,8 +382,8 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
     client = stack.enter_context(target.connect())
     if asked.perf_profile is not None and not client.set_perf_profile(asked.perf_profile):
         log.warning(f"nothing steers the clocks of the device of {client.address}; the perf profile changes nothing")
-    with device_errors(path):
-        return RemoteExecutor(client, path, asked.graph, asked.cache_compatibility_mode == "strict")
+    with device_errors(model.path):
+        return RemoteExecutor(client, model.path, asked.graph, asked.cache_compatibility_mode == "strict")
 
 
 def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progress: Progress) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gputune.client.run.packages import combine, in_several_modes, lines_of, lis
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import split, split_files
 from gputune.runtime.devices.discovery import discover
-from gputune.runtime.execution.loading import check_trusted
+from gputune.runtime.loading.checks import check_trusted
 
 
 @click.command("package")

@@ -18,11 +18,10 @@ from gputune.client.context.verifying.same_model import (
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.dtypes import FLOAT
-from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.made_up_inputs import random_inputs
-from gputune.runtime.context.ep_context import is_in_parts
-from gputune.runtime.execution.loading import open_executor
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.in_parts import ModelInParts
+from gputune.runtime.loading.model import open_any
 
 
 def checked(origin: Origin) -> str:
@@ -58,7 +57,7 @@ def _compared(origin: Origin, graph: str | None) -> str:
 @contextmanager
 def _opened(context: Path, graph: str | None) -> Iterator[Executor | ModelInParts]:
     with device_errors(context):
-        found = open_in_parts(context) if graph is None else open_executor(context, None, "permissive", graph)
+        found = open_any(context).load(graph=graph)
     with closing(found):
         yield found
 
@@ -66,7 +65,7 @@ def _opened(context: Path, graph: str | None) -> Iterator[Executor | ModelInPart
 def _graphs(origin: Origin) -> list[str | None]:
     """Return the graphs to compare: those of a model file of this name, or all; None for a model in parts."""
     with device_errors(origin.context):
-        if is_in_parts(origin.context):
+        if open_any(origin.context).in_parts:
             return [None]
     header = origin.headers[0]
     named = [graph for one in header.models if one.name == origin.model.name for graph in one.graphs]

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,10 @@ import numpy.typing as npt
 
 from gputune.client.context.verifying.origin import tuning_of
 from gputune.core.dtypes import FLOAT
-from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.made_up_inputs import random_inputs
-from gputune.runtime.context.ep_context import is_in_parts
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.loading import open_executor
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.model import open_any
 
 Arrays = dict[str, Any]
 """By name, numpy arrays."""
@@ -82,11 +79,7 @@ class ContextEngine(TimedEngine):
 
     def __init__(self, context: str, device: str | None) -> None:
         """Open the context. Raises as gputune.load does, but for devices that compute nothing."""
-        self._executor: Executor | ModelInParts
-        if is_in_parts(context):
-            self._executor = open_in_parts(context, device)
-        else:
-            self._executor = open_executor(Path(context), device, "permissive", None)
+        self._executor = open_any(context).load(device)
         self._inputs = random_inputs(self._executor.graph.inputs)
         on = self._executor.device
         self.facts: Mapping[str, Any] = {

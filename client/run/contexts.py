@@ -10,8 +10,10 @@ from typing import Any
 from gputune.client.errors import ConfigError
 from gputune.core.errors import UnknownGraph
 from gputune.runtime import ContextGroup, Executor
-from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
-from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
+from gputune.runtime.loading.checks import Compatibility, is_strict
+from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.groups import group_on
+from gputune.runtime.loading.model import ContextSource, Model, context_sources
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +40,10 @@ class Contexts:
     A context has the name of its file without the ending; the second of a name is called NAME.2. Of an ONNX file that
     stands for several contexts the others are NAME.1 and so on."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         """Take the contexts of files, each under a name of its own. Raises ContextError, OSError; ValueError for names
         that are not distinct all the same."""
-        self.sources = context_sources(paths, names_of(paths))
+        self.sources = context_sources(models, names_of([model.path for model in models]))
 
     def load(
         self,
@@ -62,7 +64,7 @@ class Contexts:
         graphs = graphs if count == len(sources) else [graphs[0]] * len(sources)
         files = {source.name: source.path for source in sources}
         backend, device_open_ns = sources[0].open_device(device)
-        sources, strict = [source.on(backend) for source in sources], is_strict(compatibility)
+        sources, strict = [source.on(backend.identity) for source in sources], is_strict(compatibility)
         if not (shares(sources) if share is None else share):
             executors = {}
             for source, graph in zip(sources, graphs, strict=True):

@@ -22,8 +22,8 @@ from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
-from gputune.runtime.execution.loading import make_executor
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import make_executor
 from gputune.runtime.measuring.launching import execute
 from gputune.server.protocol import messages
 

@@ -27,9 +27,9 @@ from gputune.core.dtypes import FLOAT
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
-from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.application.percentiles import percentiles_ns
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
+from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.arbiter import live_votes
 

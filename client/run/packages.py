@@ -15,8 +15,8 @@ from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_a
 from gputune.runtime.context.package import Package, is_package, open_package
 from gputune.runtime.context.packing import Packing, packing_of, same_device, write_package
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.execution.loading import check_trusted
-from gputune.runtime.execution.verdict import choices
+from gputune.runtime.loading.checks import check_trusted
+from gputune.runtime.loading.verdict import choices
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.client.viewer.profile import graph_profile
 from gputune.core.errors import MalformedLog
 from gputune.runtime import Executor
-from gputune.runtime.application.in_parts import ModelInParts
+from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import LOG_NAME, Log, read_log
 from gputune.runtime.profiling.profiler import Profiler

@@ -16,7 +16,7 @@ from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import ContextHeader, TensorRecord
-from gputune.runtime.execution.loading import open_graph
+from gputune.runtime.loading.model import open_any
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.profiling.records import Level
 from gputune.server.protocol.messages import Blob, ProfileContext
@@ -50,7 +50,7 @@ class RemoteExecutor:
         self._client = client
         self.address = client.address
         self.device = DeviceIdentity.from_dict(client.device)
-        file, self.graph = open_graph(path, graph, self.device)
+        file, self.graph = open_any(path).open_graph(graph, self.device)
         with file:
             self.choice = file.choice
             self.header: ContextHeader = file.header

@@ -6,10 +6,10 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.application.percentiles import in_words, inferences, percentiles_ns
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.values import Values
 
 

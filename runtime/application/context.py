@@ -19,12 +19,13 @@ import numpy.typing as npt
 from gputune.core.errors import ContextClosed, DeviceError, UnknownGraph
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.application.bench import Bench, bench
-from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
-from gputune.runtime.context.ep_context import is_in_parts
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.groups import load_group
-from gputune.runtime.execution.loading import Compatibility, open_executor, refuse_zeros
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.checks import Compatibility, is_strict
+from gputune.runtime.loading.groups import group_of
+from gputune.runtime.loading.in_parts import ModelInParts
+from gputune.runtime.loading.load import refuse_zeros
+from gputune.runtime.loading.model import Model, open_any
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.values import NOTHING, Values
@@ -53,13 +54,12 @@ def load(
     ContextError, DeviceNotFound, BuildFailed, ValueError, OSError; for a model in parts also
     gputune.onnxruntime.PluginError.
     """
-    if is_in_parts(path):
-        loaded = _load_in_parts(path, device, graph, cache_compatibility_mode, perf_profile)
-    elif graph is None:
-        loaded = _load_all(path, device, cache_compatibility_mode)
+    model = open_any(path)
+    if graph is None and not model.in_parts:
+        loaded = _load_all(model, device, cache_compatibility_mode)
     else:
-        executor = open_executor(path, device, cache_compatibility_mode, graph)
-        loaded = Context(Path(path), {graph: executor}, executor.close)
+        runner = model.load(device, cache_compatibility_mode, graph, perf_profile if model.in_parts else None)
+        loaded = Context(model.path, {graph or runner.graph.name: runner}, runner.close)
     try:
         for executor in list(loaded.executors.values())[:1]:
             refuse_zeros(path, executor, device)
@@ -233,28 +233,14 @@ class Context:
         raise ValueError(f"{self.path}: no graph takes {_given(inputs)}; the graphs take {known}")
 
 
-def _load_in_parts(
-    path: Path | str,
-    device: str | None,
-    graph: str | None,
-    mode: Compatibility,
-    perf_profile: PerfProfile | str | None,
-) -> Context:
-    """Return the context of a model that onnxruntime runs."""
-    if graph is not None:
-        raise UnknownGraph(f"{path}: a model in parts runs as a whole, so there is no graph {graph!r} to choose")
-    model = open_in_parts(path, device, mode, perf_profile)
-    return Context(Path(path), {model.graph.name: model}, model.close)
-
-
-def _load_all(path: Path | str, device: str | None, mode: Compatibility) -> Context:
+def _load_all(model: Model, device: str | None, mode: Compatibility) -> Context:
     """Return all graphs of a file, which share arenas, weights and programs."""
-    group = load_group([path], device, [_NAME], cache_compatibility_mode=mode)
+    group = group_of(model.contexts(_NAME), device, 1, is_strict(mode))
     members = {member: group[member] for member in group if "/" in member}
     names = [executor.graph.name for executor in members.values()]
     distinct = len(set(names)) == len(names)
     keys: Sequence[str] = names if distinct else list(members)
-    return Context(Path(path), dict(zip(keys, members.values(), strict=True)), group.close)
+    return Context(model.path, dict(zip(keys, members.values(), strict=True)), group.close)
 
 
 def _takes(tensors: Sequence[TensorRecord], inputs: Inputs) -> bool:

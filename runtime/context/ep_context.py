@@ -104,9 +104,13 @@ def is_in_parts(path: Path | str) -> bool:
 
 
 def ep_contexts(path: Path | str) -> list[EpContext]:
-    """Return the EPContext nodes of an ONNX file that has no others. Raises as read_ep_model does, OnlyParts for a
-    model in parts, and MalformedEpContext for nodes with the same name, which only a model in parts may have."""
-    model = read_ep_model(path)
+    """Return the EPContext nodes of an ONNX file that has no others. Raises as read_ep_model and whole_contexts do."""
+    return whole_contexts(path, read_ep_model(path))
+
+
+def whole_contexts(path: Path | str, model: EpModel) -> list[EpContext]:
+    """Return the nodes of a file that has no others. Raises OnlyParts for a model in parts, and MalformedEpContext for
+    nodes with the same name, which only a model in parts may have."""
     if model.others:
         raise OnlyParts(
             f"{path}: this is a model in parts, of which gputune runs {len(model.nodes)} and onnxruntime the other "
@@ -141,10 +145,10 @@ def read_ep_model(path: Path | str) -> EpModel:
     return EpModel(found, others)
 
 
-def ep_context_named(path: Path | str, graph: str | None) -> EpContext:
-    """Return the node of an ONNX file that stands for a graph; None is the first main node. Raises as ep_contexts does,
-    and UnknownGraph, a ValueError, when there is none of this name."""
-    contexts = ep_contexts(path)
+def node_named(path: Path | str, model: EpModel, graph: str | None) -> EpContext:
+    """Return the node of an ONNX file that stands for a graph; None is the first main node. Raises as whole_contexts
+    does, and UnknownGraph, a ValueError, when there is none of this name."""
+    contexts = whole_contexts(path, model)
     for context in contexts:
         if context.main if graph is None else context.name == graph:
             return context

@@ -21,6 +21,8 @@ from gputune.runtime.memory.handles import Kind, MemHandle
 from gputune.runtime.native.binding import Device, File, Memory, Native
 from gputune.runtime.native.building import NotBuilt, native_part
 
+RUNTIME = "GPUTUNE_RUNTIME"
+"""The environment variable that says which runtime runs contexts on OpenCL devices: "python", the default, or "c"."""
 _IN_PLACE: Mapping[str, Kind] = {"shared": "svm", "mapped": "mapped"}
 """Kinds of handles by how the C runtime says that a device uses memory in place."""
 _MOST_TRIED = 8
@@ -102,6 +104,21 @@ class NativeDevice:
 
 OpenDevice = Backend | NativeDevice
 """A device on which contexts run, in either runtime."""
+
+
+def runs_in_c() -> bool:
+    """Return whether contexts on OpenCL devices run by the C runtime. Raises ValueError for an unknown runtime."""
+    named = os.environ.get(RUNTIME) or "python"
+    if named not in ("python", "c"):
+        raise ValueError(f"{RUNTIME} is {named!r}, expected 'python' or 'c'")
+    return named == "c"
+
+
+def in_c(backend: OpenDevice) -> NativeDevice | None:
+    """Return the device in the C runtime, in the same cl_context, if contexts on it run there. Raises DeviceError."""
+    if isinstance(backend, NativeDevice):
+        return backend
+    return beside(backend) if backend.device_pointer and runs_in_c() else None
 
 
 def open_report(report: DeviceReport) -> NativeDevice:

@@ -29,7 +29,6 @@ from gputune.runtime.execution.programs import (
 )
 from gputune.runtime.execution.recorded import RecordedRuns, may_record
 from gputune.runtime.execution.tensor_memory import TensorMemory
-from gputune.runtime.execution.verdict import needed_alignment
 from gputune.runtime.executor import Executor, Runs
 from gputune.runtime.profiling.recorder import Observed, Recorder
 from gputune.runtime.profiling.records import Form, Level, LoggedInference
@@ -64,7 +63,7 @@ class PythonExecutor(Executor):
         self._backend = backend
         self._binder = Binder(backend)
         try:
-            alignment = needed_alignment(file.header, backend.identity)
+            alignment = file.header.alignment_on(backend.identity)
             self._tensors = TensorMemory(backend, graph, self._binder, self._warn, alignment)
             arenas = self._shared.arenas
             if arenas is None:

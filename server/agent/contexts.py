@@ -19,8 +19,9 @@ from gputune.core.errors import BuildFailed, DeviceError, LaunchFailed, Malforme
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.loading import executor_on, graph_named
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.checks import graph_named
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of

@@ -18,7 +18,7 @@ from gputune.runtime.context.format import ContextFile, open_context, write_cont
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import Context, ProgramRecord
-from gputune.runtime.execution.verdict import open_chosen, verdict_on
+from gputune.runtime.loading.verdict import open_chosen, verdict_on
 from gputune.runtime.native.binding import Native
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, SOURCE, STAGES, Fake, doubling_context
 

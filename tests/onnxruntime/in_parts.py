@@ -13,7 +13,8 @@ import numpy as np
 import gputune
 from gputune.core.errors import ContextClosed, DeviceError, UnknownGraph, UnusableMemory
 from gputune.runtime import MemHandle, PerfProfile
-from gputune.runtime.application.in_parts import open_in_parts
+from gputune.runtime.loading.in_parts import ModelInParts
+from gputune.runtime.loading.model import open_any
 
 X = np.linspace(-4, 4, 64, dtype=np.float32)
 
@@ -59,7 +60,8 @@ def main(path: str, folder: str) -> None:
         assert "not a perf profile of your own" in refused(ValueError, lambda: model.set_perf_profile(own))
     refused(ContextClosed, lambda: model.run(X))
     assert "so there is no graph 'one'" in refused(UnknownGraph, lambda: gputune.load(path, graph="one"))
-    with open_in_parts(path, "Fake") as opened:
+    with open_any(path).load("Fake") as opened:
+        assert isinstance(opened, ModelInParts)
         assert opened.nodes["GputuneExecutionProvider"] == {"EPContext": 2}
         print(opened.nodes)
     refused(ContextClosed, lambda: opened.run({"x": X}))

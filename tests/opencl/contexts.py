@@ -30,8 +30,8 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.execution.executor import PythonExecutor
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.measuring.launching import compile_variant
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from tests.client.model.test_alternatives import block, two_blocks

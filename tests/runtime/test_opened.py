@@ -52,7 +52,7 @@ SESSION = """
 import gc, os, sys
 from pathlib import Path
 from types import SimpleNamespace
-from gputune.runtime.application.in_parts import ModelInParts
+from gputune.runtime.loading.in_parts import ModelInParts
 
 class Session:
     def get_inputs(self): return []

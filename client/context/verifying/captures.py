@@ -23,7 +23,7 @@ from gputune.core.launches import Launch, Variant
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.format import ContextFile, open_context, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
-from gputune.runtime.execution.loading import graph_named
+from gputune.runtime.loading.checks import graph_named
 from gputune.server.protocol.messages import CompileKernel
 
 CHUNK_BYTES = 4096

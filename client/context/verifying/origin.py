@@ -11,11 +11,11 @@ from gputune.client.device_errors import device_errors
 from gputune.client.errors import ModelError
 from gputune.client.model.importer import data_files
 from gputune.core.files import sha256_of
-from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.context.ep_context import is_ep_context, read_ep_model
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import ContextHeader, FileRecord, GraphRecord, ModelRecord, Tuning
+from gputune.runtime.loading.in_parts import ModelInParts
 
 Match = Literal["same", "other", "unknown"]
 """Whether contexts were made from a file; unknown: a context does not say from which."""

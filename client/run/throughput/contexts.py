@@ -19,8 +19,10 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime import ContextGroup, Executor
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import OpenDevice
-from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
-from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
+from gputune.runtime.loading.checks import Compatibility, is_strict
+from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.groups import group_on
+from gputune.runtime.loading.model import ContextSource, open_any
 from gputune.runtime.sharing import SharedParts
 
 
@@ -70,7 +72,7 @@ def load(plan: Plan, stack: ExitStack, compatibility: Compatibility) -> Loaded:
     and each instance without one, has a queue of its own. Raises ConfigError, and as load_group does."""
     sources = {context.name: _source(context) for context in plan.contexts}
     backend, _ = sources[plan.contexts[0].name].open_device(plan.device)
-    sources = {name: source.on(backend) for name, source in sources.items()}
+    sources = {name: source.on(backend.identity) for name, source in sources.items()}
     loading = _Loading(backend, sources, stack, is_strict(compatibility), alone=_queues(plan) == 1)
     loaded = Loaded(backend.identity, backend.computes)
     for name, streams in plan.streams.items():
@@ -93,7 +95,7 @@ def _queues(plan: Plan) -> int:
 def _source(context: ContextPlan) -> ContextSource:
     """Return the source of a context. Raises ConfigError for an ONNX file that stands for several; ContextError,
     OSError."""
-    sources = context_sources([context.path], [context.name])
+    sources = open_any(context.path).contexts(context.name)
     if len(sources) > 1:
         raise ConfigError(
             f"context {context.name!r}: {context.path} stands for {len(sources)} contexts; name their own files"

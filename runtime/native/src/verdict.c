@@ -1,5 +1,5 @@
 /* How contexts fit a device: the verdict on one of them, and the choice among those of a package, by the rules of
- * runtime/execution/verdict.py but for one. Which models are of one family is a long table (core/tier.py), which this
+ * runtime/loading/verdict.py but for one. Which models are of one family is a long table (core/tier.py), which this
  * has not: other models of the vendor are at one distance, and those whose names begin more alike come first. */
 #include "device.h"
 

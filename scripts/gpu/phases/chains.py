@@ -19,7 +19,7 @@ from gpu.loop import Launch, Loop
 from gpu.phases.models import CONTEXTS
 from gpu.record import Record, run, spread
 from gputune.runtime.execution.executor import PythonExecutor
-from gputune.runtime.execution.loading import load
+from gputune.runtime.loading.load import load
 from models import classic_models, tune_models
 
 NETWORKS = ("squeezenet", "resnet50", "mobilenet_v2")

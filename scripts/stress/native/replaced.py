@@ -32,8 +32,8 @@ from gputune.core.errors import ContextError
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.devices.discovery import choose, discover
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import executor_on
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, opencl_library

@@ -14,6 +14,7 @@ from gputune.client.cli.main import COMMANDS
 from gputune.client.cli.options.originals import REFUSED as REFUSALS
 from gputune.client.generation.config import generator_keys, run_keys
 from gputune.client.generation.config.forms import SECTIONS
+from gputune.runtime.loading.model import Model
 from gputune.runtime.profiling.log import read_log
 from tests.client.commands import Gputune, Ran, read_json
 from tests.client.contexts import small_context
@@ -142,13 +143,13 @@ def test_enabled_graphs_decide_what_runs(net_run: Any, monkeypatch: pytest.Monke
     ran = net_run(**enabled("othr"))
     assert ran.code == 2 and "enable_graphs: there is no graph 'othr'; did you mean 'other'?" in ran.last_line
     seen: list[str | None] = []
-    opened = importlib.import_module("gputune.client.cli.net_run").open_executor
+    load = Model.load
 
-    def opening(path: Path, device: str | None, mode: Any, graph: str | None, *rest: object) -> Any:
+    def loading(model: Model, device: str | None, mode: Any, graph: str | None, *rest: object) -> Any:
         seen.append(graph)
-        return opened(path, device, mode, graph)
+        return load(model, device, mode, graph)
 
-    monkeypatch.setattr("gputune.client.cli.net_run.open_executor", opening)
+    monkeypatch.setattr(Model, "load", loading)
     assert net_run(**enabled("other", "main")).code == 0
     assert seen == ["other"]
 
@@ -166,11 +167,11 @@ def test_the_log_of_a_profile_keeps_to_its_number_of_events(net_run: Any, tmp_pa
 def test_a_mode_of_the_config_file_yields_to_the_option(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def opening(path: Path, device: str | None, mode: str, graph: str | None, perf_profile: object) -> Any:
+    def loading(model: Model, device: str | None, mode: str, graph: str | None, perf_profile: object) -> Any:
         seen.append(mode)
         raise ValueError("that is enough")
 
-    monkeypatch.setattr("gputune.client.cli.net_run.open_executor", opening)
+    monkeypatch.setattr(Model, "load", loading)
     strict = {"context_configs": {"cache_compatibility_mode": "strict"}}
     net_run(**strict)
     net_run("--cache_compatibility_mode", "permissive", **strict)

@@ -13,8 +13,8 @@ from gputune.client.run.local_device import LocalDevice
 from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, open_context, version_of
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.sharing import SharedParts
 from tests.opencl.contexts import MODELS, compiling, opened, outputs, written
 

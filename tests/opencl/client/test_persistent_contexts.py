@@ -30,9 +30,9 @@ from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
 from gputune.runtime.execution.executor import PythonExecutor
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from tests.client.model.test_alternatives import two_blocks

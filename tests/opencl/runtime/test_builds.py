@@ -18,7 +18,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
-from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.loading.executors import executor_on
 from gputune.server.workers.pool import most_compilers
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save

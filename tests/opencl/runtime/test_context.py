@@ -20,7 +20,7 @@ from gputune.runtime.backends.opencl import OpenCLBackend
 from gputune.runtime.context.format import context_of, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.measuring.launching import compile_variant
 from tests.runtime.test_opened import in_a_fork
 
@@ -249,7 +249,7 @@ def test_the_recorded_device_is_opened_without_discovery(path: Path, monkeypatch
     def fail() -> list[DeviceReport]:
         raise AssertionError("discovery is slow and not needed here")
 
-    monkeypatch.setattr("gputune.runtime.execution.loading.discover", fail)
+    monkeypatch.setattr("gputune.runtime.loading.devices.discover", fail)
     gputune.runtime.load(path)
 
 

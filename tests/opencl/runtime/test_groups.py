@@ -12,8 +12,9 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.memory_need import largest_arenas
-from gputune.runtime.execution.groups import ContextGroup, ContextSource
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.groups import ContextGroup
+from gputune.runtime.loading.model import ContextSource
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.opencl.contexts import contexts, inputs_of, loaded

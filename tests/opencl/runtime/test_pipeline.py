@@ -10,7 +10,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime import MemHandle
 from gputune.runtime.backends import Backend
-from gputune.runtime.execution.pipeline import Link, Pipeline
+from gputune.runtime.loading.pipeline import Link, Pipeline
 from tests.client import models
 from tests.opencl.contexts import contexts, inputs_of, loaded
 from tests.opencl.runtime.test_groups import group_of

@@ -19,8 +19,8 @@ from gputune.client.model.reference import evaluate
 from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.memory import lending
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from tests.client import models

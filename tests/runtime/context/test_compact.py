@@ -18,8 +18,8 @@ from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.execution.loading import executor_on
-from gputune.runtime.execution.verdict import verdict_on
+from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.verdict import verdict_on
 from tests.runtime.context.test_format import at
 from tests.strategies.files import contexts as context_fuzzing
 from tests.strategies.files.contexts import head_of, need_of, with_head

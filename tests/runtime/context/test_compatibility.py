@@ -14,8 +14,8 @@ from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.execution.loading import executor_on
-from gputune.runtime.execution.verdict import verdict_on
+from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.verdict import verdict_on
 
 OPTIMAL, PREFER, UNSUPPORTED = ContextVerdict
 

@@ -15,9 +15,9 @@ from gputune.runtime.contexts import device as devices
 from gputune.runtime.contexts.device import NativeDevice, open_report
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY
-from gputune.runtime.execution.groups import load_group
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.groups import load_group
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Native
 from tests.native.conftest import c_compiler, native
@@ -252,7 +252,7 @@ def test_a_context_of_the_null_device_is_refused(opened: NativeDevice, context_p
 
 def test_a_group_shares_arenas_and_weights(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
-    monkeypatch.setattr("gputune.runtime.execution.loading.recorded_report", lambda made_for: REPORT)
+    monkeypatch.setattr("gputune.runtime.loading.devices.recorded_report", lambda made_for: REPORT)
     paths = [doubling_context(tmp_path / "a.bin", ("one", "two"), device=CPU), weighted_context(tmp_path / "b.bin", 3)]
     with load_group(paths) as group:
         np.testing.assert_array_equal(group.run("a/two", {"x": X})["y"], Y)

@@ -17,7 +17,7 @@ from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.profiling.log import read_log_of
 from gputune.server.protocol import codec, messages
 from gputune.server.protocol.errors import ProtocolError

@@ -40,7 +40,7 @@ from gputune.runtime.context.records import (
     TensorRecord,
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.loading.executors import executor_on
 from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_value
 
 SOURCE = "__kernel void f(__global float *a) {}"
@@ -161,16 +161,8 @@ def _header_place(whole: bytes) -> int:
 
 @functools.cache
 def device() -> Any:
-    """Return the null device with the name of one whose groups may wait for each other, so that persistent ones run."""
-    backend = open_backend(NULL_REPORT)
-    backend.identity = replace(
-        backend.identity,
-        name="pthread-null",
-        platform="Portable Computing Language",
-        device_type="cpu",
-        compute_units=1,
-    )
-    return backend
+    """Return the null device."""
+    return open_backend(NULL_REPORT)
 
 
 @functools.cache

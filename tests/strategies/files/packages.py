@@ -23,8 +23,8 @@ from gputune.runtime.context.package import KINDS, PREFIX, Package, open_package
 from gputune.runtime.context.packing import split, write_package
 from gputune.runtime.context.records import Section
 from gputune.runtime.context.stored import Extent
-from gputune.runtime.execution.groups import context_sources
-from gputune.runtime.execution.verdict import open_chosen
+from gputune.runtime.loading.model import open_any
+from gputune.runtime.loading.verdict import open_chosen
 from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_value
 from tests.strategies.files import contexts
 
@@ -46,7 +46,7 @@ def end_of(content: bytes, folder: Path, same: bool) -> str:
                 raise Broken("bytes of the package have changed, and it holds something else")
             with open_chosen(package, contexts.device().identity, computes=False) as file:
                 ended = contexts.run_graphs(file)
-            source = context_sources([path])[0].on(contexts.device())
+            source = open_any(path).contexts()[0].on(contexts.device().identity)
             source.need()
             check_split(package, folder)
             return ended

@@ -13,7 +13,6 @@ from gputune.client.errors import ModelError
 from gputune.client.generation.model_check import check_model
 from gputune.runtime.context.format import context_of
 from gputune.runtime.context.stored import Extent
-from gputune.runtime.execution import loading
 from tests.client.hostile_models import hostile_models
 from tests.strategies.changes import Broken, cases, check_line, mutated_bytes, mutated_value
 from tests.strategies.files import caches, contexts, ep_contexts, logs, packages, sources
@@ -116,19 +115,9 @@ def test_the_fields_of_a_file_that_are_put_back_unchanged_give_the_same_file(tmp
         assert ep_contexts.encoded(ep_contexts.decoded(whole, ep_contexts.NESTED), None) == whole
 
 
-def test_the_context_that_is_changed_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    warned: list[str] = []
-
-    def executor_on(*words: object, **options: object) -> object:
-        executor = loading.executor_on(*words, **options)  # type: ignore[arg-type]
-        warned.extend(executor.warnings)
-        assert (executor.runs is None) == (executor.graph.name == "plain")
-        return executor
-
-    monkeypatch.setattr(contexts, "executor_on", executor_on)
+def test_the_context_that_is_changed_runs() -> None:
     with context_of(memoryview(contexts.original()), "original") as file:
         assert contexts.run_graphs(file) == "ran"
-    assert warned == []
 
 
 def test_a_header_that_is_put_back_unchanged_gives_a_file_with_the_same_contents() -> None:

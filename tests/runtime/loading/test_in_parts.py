@@ -10,8 +10,8 @@ import pytest
 
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.application import in_parts
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.runtime.loading import in_parts
 from tests.native.fake import DEVICE
 
 MODEL = Path("model.onnx")

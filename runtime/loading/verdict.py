@@ -20,13 +20,6 @@ TOLD = 4
 _UNKNOWN = "unknown"
 
 
-def needed_alignment(header: ContextHeader, device: DeviceIdentity) -> int:
-    """Return at which multiples of bytes inputs and outputs must begin on a device. Kernels of op packages and kernels
-    for GPUs may read vectors by pointers, for which devices align their memory."""
-    by_elements = header.configuration.get("op_packages") == [] and header.device.device_type == "cpu"
-    return 1 if by_elements else device.base_address_alignment_bytes
-
-
 def verdict_on(
     header: ContextHeader, graphs: Iterable[GraphRecord], device: DeviceIdentity, computes: bool
 ) -> tuple[ContextVerdict, str]:

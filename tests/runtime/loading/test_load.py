@@ -16,8 +16,8 @@ from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
-from gputune.runtime.execution import loading
-from gputune.runtime.execution.loading import open_executor
+from gputune.runtime.loading import devices
+from gputune.runtime.loading.model import open_any
 
 X = np.ones((2, 4), np.float32)
 
@@ -81,10 +81,10 @@ def test_the_recorded_device_is_opened_without_discovery_when_it_fits(
         return [replace(NULL_REPORT, index=0), replace(NULL_REPORT, index=1, identity=cortex)]
 
     cortex = replace(DeviceIdentity.from_dict(made_for), name="cortex")
-    monkeypatch.setattr(loading, "driver_files", lambda: [Path("/drivers/p.icd")])
-    monkeypatch.setattr(loading, "discover", discover)
-    monkeypatch.setattr(loading, "open_backend", lambda report, profiling: open_backend(NULL_REPORT))
-    open_executor(tmp_path / "context.bin", wanted, "permissive", None)
+    monkeypatch.setattr(devices, "driver_files", lambda: [Path("/drivers/p.icd")])
+    monkeypatch.setattr(devices, "discover", discover)
+    monkeypatch.setattr(devices, "open_backend", lambda report, profiling: open_backend(NULL_REPORT))
+    open_any(tmp_path / "context.bin").executor(wanted)
     assert bool(discovered) is discovers
 
 

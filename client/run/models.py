@@ -1,4 +1,4 @@
-"""Say what net-run cannot do with a model in parts, which onnxruntime runs on this machine."""
+"""Open the files that net-run is given, and say what it cannot do with a model in parts."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from pathlib import Path
 
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
-from gputune.runtime.application.in_parts import LEVELS
-from gputune.runtime.context.ep_context import is_in_parts
+from gputune.runtime.loading.in_parts import LEVELS
+from gputune.runtime.loading.model import Model, open_any
 from gputune.runtime.profiling.records import Level
 
 
-def check_in_parts(paths: Sequence[Path], wishes: Mapping[str, bool], level: Level | None) -> bool:
-    """Return whether a model in parts is to run, and no contexts.
+def open_models(paths: Sequence[Path], wishes: Mapping[str, bool], level: Level | None) -> list[Model]:
+    """Return what the files hold: contexts, or one model in parts, which onnxruntime runs on this machine.
 
     wishes: whether each option is given that is for contexts only. level: of a profile. Raises ConfigError for such an
     option, and for a model in parts next to other files; DeviceOrContextError for a file that cannot be read.
     """
-    found = [path for path in paths if _is_in_parts(path)]
+    models = []
+    for path in paths:
+        with device_errors(path):
+            models.append(open_any(path))
+    found = [model for model in models if model.in_parts]
     if not found:
-        return False
-    what = f"{found[0]} is a model in parts, which onnxruntime runs on this machine"
+        return models
+    what = f"{found[0].path} is a model in parts, which onnxruntime runs on this machine"
     if len(paths) > 1:
         raise ConfigError(f"--retrieve_context: {what}; run it alone, without other files")
     for option, given in wishes.items():
@@ -29,9 +33,4 @@ def check_in_parts(paths: Sequence[Path], wishes: Mapping[str, bool], level: Lev
             raise ConfigError(f"{option} is for contexts, but {what}; omit {option}")
     if level is not None and level not in LEVELS:
         raise ConfigError(f"profiling level {level}: {what}; its levels are {' and '.join(LEVELS)}")
-    return True
-
-
-def _is_in_parts(path: Path) -> bool:
-    with device_errors(path):
-        return is_in_parts(path)
+    return models

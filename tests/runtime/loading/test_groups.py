@@ -19,7 +19,8 @@ from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Context
-from gputune.runtime.execution.groups import ContextGroup, ContextSource
+from gputune.runtime.loading.groups import ContextGroup
+from gputune.runtime.loading.model import ContextSource
 from tests.runtime.context.test_memory_need import block_of, with_block
 from tests.runtime.inside import inside
 

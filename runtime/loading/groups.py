@@ -8,35 +8,24 @@ streams, there are as many sets of arenas, and as many graphs may run at a time.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
 from gputune.core.opened import Closing
-from gputune.core.statuses import ContextChoice
 from gputune.runtime.backends import Backend, Buffer
-from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
-from gputune.runtime.context.format import ContextFile, context_of, memory_need_of, open_context, read_memory_need
+from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
-from gputune.runtime.context.package import is_package, open_package, open_packed
 from gputune.runtime.context.records import GraphRecord
-from gputune.runtime.context.stored import Extent
 from gputune.runtime.contexts.arenas import NativeArenas
-from gputune.runtime.contexts.device import OpenDevice
-from gputune.runtime.execution.loading import (
-    Compatibility,
-    check_trusted,
-    executor_on,
-    in_c,
-    is_strict,
-    open_timed,
-)
-from gputune.runtime.execution.verdict import open_chosen
+from gputune.runtime.contexts.device import OpenDevice, in_c
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.checks import Compatibility, is_strict
+from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.model import ContextSource, context_sources, open_any
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.sharing import SharedParts
 from gputune.runtime.values import NOTHING, Array, Values
@@ -116,7 +105,7 @@ class ContextGroup(Closing):
         both sizes if larger arenas are needed without grow; ValueError for a name that the group already has; as
         load_group does.
         """
-        sources = _contexts_of(Path(path), name)
+        sources = open_any(path).contexts(name)
         if len(sources) > 1:
             raise ValueError(f"{path} has {len(sources)} contexts; add them one by one")
         (source,) = sources
@@ -125,7 +114,7 @@ class ContextGroup(Closing):
                 raise ContextClosed("the group was closed")
             if source.name in self._needs:
                 raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
-            source = source.on(self._device)
+            source = source.on(self._device.identity)
             arenas, need = self.memory.arenas, source.need()
             wanted = largest_arenas([arenas, need.arena_bytes])
             if wanted != arenas:
@@ -274,60 +263,6 @@ def _arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> Pytho
     return PythonArenas(device, arenas, streams)
 
 
-@dataclass(frozen=True)
-class ContextSource:
-    """A context that is going to be loaded: its name in the group, the file that was given, and where it is: a file or
-    a part of that. A package is known as such by `on`; choice: the context of it that is meant."""
-
-    name: str
-    path: Path
-    content: Path | Extent
-    choice: ContextChoice | None = None
-
-    def open_device(self, device: str | None) -> tuple[OpenDevice, int]:
-        """Return the device of the context, or of one of the package, as load() opens it, and the ns that this took.
-        Raises as load() does."""
-        if isinstance(self.content, Path) and is_package(self.content):
-            self._check()
-            with open_package(self.content) as package:
-                return open_timed(package, device)
-        with self.open() as file:
-            return open_timed(file, device)
-
-    def on(self, backend: OpenDevice) -> ContextSource:
-        """Return the same source; of a package the context that fits a device best, all its graphs considered. Raises
-        ContextError, OSError."""
-        if isinstance(self.content, Extent) or not is_package(self.content):
-            return self
-        self._check()
-        with (
-            open_package(self.content) as package,
-            open_chosen(package, backend.identity, backend.computes) as file,
-        ):
-            return replace(self, choice=file.choice)
-
-    def need(self) -> MemoryNeed:
-        """Return what it needs. Raises ContextError, OSError."""
-        if isinstance(self.content, Extent):
-            return memory_need_of(self.content, str(self.path))
-        if self.choice is None:
-            return read_memory_need(self.content)
-        with open_packed(self.content, self.choice) as file:
-            return MemoryNeed.of(file.header.device, file.header.graphs)
-
-    def open(self) -> ContextFile:
-        """Return the file. Raises ContextError, OSError."""
-        self._check()
-        if isinstance(self.content, Extent):
-            return context_of(self.content, str(self.path))
-        return open_context(self.content) if self.choice is None else open_packed(self.content, self.choice)
-
-    def _check(self) -> None:
-        check_trusted(self.path)
-        if isinstance(self.content, Path):
-            check_trusted(self.content)
-
-
 def load_group(
     paths: Sequence[Path | str],
     device: str | None = None,
@@ -351,10 +286,14 @@ def load_group(
 
     Raises ValueError for names that are not distinct, and as load() does.
     """
-    strict = is_strict(cache_compatibility_mode)
-    sources = context_sources(paths, names)
+    sources = context_sources([open_any(path) for path in paths], names)
+    return group_of(sources, device, streams, is_strict(cache_compatibility_mode))
+
+
+def group_of(sources: Sequence[ContextSource], device: str | None, streams: int, strict: bool) -> ContextGroup:
+    """Return the same of contexts that are known. Raises as load_group does."""
     backend, device_open_ns = sources[0].open_device(device)
-    sources = [source.on(backend) for source in sources]
+    sources = [source.on(backend.identity) for source in sources]
     needs = {source.name: source.need() for source in sources}
     return group_on(backend, sources, needs, streams, strict, device_open_ns)
 
@@ -378,32 +317,3 @@ def group_on(
         group.close()
         raise
     return group
-
-
-def context_sources(paths: Sequence[Path | str], names: Sequence[str] | None = None) -> list[ContextSource]:
-    """Return the contexts of files under names, by default the files' without the ending: one for each file, and for an
-    ONNX file one for each main EPContext node, the second of which is called NAME.1.
-
-    Raises ValueError for no files, and for names that are too few, too many or not distinct; ContextError, OSError."""
-    given: Sequence[str | None] = [None] * len(paths) if names is None else names
-    if not paths or len(given) != len(paths):
-        raise ValueError(f"{len(paths)} contexts and {len(given)} names; give one context or more, and a name for each")
-    sources = [source for path, name in zip(paths, given, strict=True) for source in _contexts_of(Path(path), name)]
-    if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
-        raise ValueError(f"contexts of a group need different names, two are called {repeated[0]!r}; give names")
-    return sources
-
-
-def _contexts_of(path: Path, name: str | None) -> list[ContextSource]:
-    """Return the contexts of a file: itself, or those that EPContext nodes hold or name. Raises ContextError,
-    OSError."""
-    name = path.stem if name is None else name
-    if not name or "/" in name:
-        raise ValueError(f"{path}: {name!r} cannot be the name of a context: it must not be empty or have a slash")
-    if not is_ep_context(path):
-        return [ContextSource(name, path, path)]
-    check_trusted(path)
-    contents = [node.content for node in ep_contexts(path) if node.main]
-    return [
-        ContextSource(f"{name}.{number}" if number else name, path, content) for number, content in enumerate(contents)
-    ]

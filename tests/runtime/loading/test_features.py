@@ -12,7 +12,7 @@ from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.loading.executors import executor_on
 
 
 class Computing(NullBackend):

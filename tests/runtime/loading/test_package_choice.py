@@ -19,10 +19,9 @@ from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
-from gputune.runtime.execution import loading
-from gputune.runtime.execution.groups import context_sources
-from gputune.runtime.execution.loading import open_executor
-from gputune.runtime.execution.verdict import choices, open_chosen
+from gputune.runtime.loading import devices
+from gputune.runtime.loading.model import open_any
+from gputune.runtime.loading.verdict import choices, open_chosen
 
 OPTIMAL, PREFER, UNSUPPORTED = ContextVerdict
 PHONE = {"name": "QUALCOMM Adreno(TM) 740", "vendor": "QUALCOMM", "platform": "QUALCOMM", "device_type": "gpu"}
@@ -74,10 +73,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[DeviceIdentity], list[s
             return backend
 
         monkeypatch.delenv("GPUTUNE_DEVICE", raising=False)
-        monkeypatch.setattr(loading, "driver_files", lambda: [Path(one.driver) for one in present])
+        monkeypatch.setattr(devices, "driver_files", lambda: [Path(one.driver) for one in present])
         reports = [DeviceReport(number, one, one.driver, True, "") for number, one in enumerate(present)]
-        monkeypatch.setattr(loading, "discover", lambda: reports)
-        monkeypatch.setattr(loading, "open_backend", open_device)
+        monkeypatch.setattr(devices, "discover", lambda: reports)
+        monkeypatch.setattr(devices, "open_backend", open_device)
         monkeypatch.setattr("gputune.runtime.backends.null.NullBackend.computes", True)
         return asked
 
@@ -151,8 +150,8 @@ def test_of_two_drivers_the_best_device_that_is_there_is_found_by_discovery(
 ) -> None:
     gpu, cpu = device(**HERE), device(**CPU)
     asked = opened(cpu, gpu)
-    assert open_executor(pack(CPU, HERE), None, "permissive", None).device == gpu
-    assert open_executor(pack(CPU, HERE), "pthread", "permissive", None).device == cpu
+    assert open_any(pack(CPU, HERE)).executor().device == gpu
+    assert open_any(pack(CPU, HERE)).executor("pthread").device == cpu
     assert asked == [HERE["name"], CPU["name"]]
 
 
@@ -178,8 +177,8 @@ def test_a_group_settles_packages_for_its_device(pack: Pack, opened: Callable[..
         assert group["m"].choice is not None and group["m"].choice.fit == "optimal"
         assert group.memory.arenas == (256,)
         assert group.add(path, name="again").choice == group["m"].choice
-    (source,) = context_sources([path])
-    settled = source.on(open_on(HERE))
+    (source,) = open_any(path).contexts()
+    settled = source.on(open_on(HERE).identity)
     pack(HERE)
     with pytest.raises(gputune.runtime.MalformedPackage, match="has changed while it was loaded"):
         settled.open()

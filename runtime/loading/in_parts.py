@@ -24,14 +24,15 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing, Opened
 from gputune.core.statuses import ContextChoice, ContextVerdict
 from gputune.runtime import onnxruntime as plugin
-from gputune.runtime.context.ep_context import EpContext, EpModel, read_ep_model
+from gputune.runtime.context.ep_context import EpContext, EpModel
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.context.stored import Extent
 from gputune.runtime.devices.discovery import SIMULATED, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY
 from gputune.runtime.devices.settings import variables
-from gputune.runtime.execution.loading import Compatibility, check_trusted, recorded_report
-from gputune.runtime.execution.verdict import verdict_on
+from gputune.runtime.loading.checks import Compatibility, check_trusted
+from gputune.runtime.loading.devices import recorded_report
+from gputune.runtime.loading.verdict import verdict_on
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import CUSTOM, PerfProfile
 from gputune.runtime.power.profiles.presets import preset_name
@@ -52,20 +53,18 @@ os.register_at_fork(after_in_child=lambda: _of_parents.extend(_open))
 
 
 def open_in_parts(
-    path: Path | str,
+    path: Path,
+    model: EpModel,
     device: str | None = None,
     cache_compatibility_mode: Compatibility = "permissive",
     perf_profile: PerfProfile | str | None = None,
     profile: tuple[Level, Path] | None = None,
 ) -> ModelInParts:
-    """Open a model in parts on a device, as open_executor opens a context; it needs onnxruntime.
+    """Open a model in parts on a device; it needs onnxruntime. model: its EPContext nodes.
 
     profile: one of LEVELS, and the file of a log of all inferences, which is complete when the model is closed. Raises
-    PluginError if onnxruntime or its plugin is missing; as open_executor does.
+    PluginError if onnxruntime or its plugin is missing; as load() does.
     """
-    path = Path(path)
-    check_trusted(path)
-    model = read_ep_model(path)
     headers = _headers(model)
     parts = [_part(node, headers[node.content]) for node in model.nodes]
     start_ns = time.perf_counter_ns()
@@ -82,7 +81,7 @@ def open_in_parts(
     loaded_ns = time.perf_counter_ns()
     opened = ModelInParts(path, session, first, parts, found.identity, list(warnings))
     opened.device_open_ns, opened.load_ns = opened_ns - start_ns, loaded_ns - opened_ns
-    opened.recording = partial(open_in_parts, path, device, cache_compatibility_mode, perf_profile)
+    opened.recording = partial(open_in_parts, path, model, device, cache_compatibility_mode, perf_profile)
     return opened
 
 

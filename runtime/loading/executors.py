@@ -1,0 +1,109 @@
+"""Make what runs a graph on an open device. This is the only place that knows which runtime does."""
+
+from __future__ import annotations
+
+from gputune.core.errors import WrongDevice
+from gputune.core.statuses import ContextVerdict
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import ContextFile
+from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.contexts.device import NativeDevice, OpenDevice, in_c
+from gputune.runtime.contexts.executor import NativeExecutor
+from gputune.runtime.execution.executor import PythonExecutor
+from gputune.runtime.executor import Executor
+from gputune.runtime.loading.checks import graph_named
+from gputune.runtime.loading.verdict import lacking_features, verdict_on
+from gputune.runtime.power.instances import Power
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.sharing import SharedParts
+from gputune.runtime.simulated import SimulatedExecutor
+
+
+def make_executor(
+    backend: Backend,
+    file: ContextFile,
+    graph: GraphRecord,
+    binaries: bool,
+    strict: bool,
+    device_open_ns: int = 0,
+    shared: SharedParts | None = None,
+) -> Executor:
+    """Return what runs a graph on an open device: from the context's binaries, or from source if `binaries` is False or
+    (unless `strict`) the driver refuses one. Raises WrongDevice if the device cannot run it, BuildFailed,
+    ContextError."""
+    make = PythonExecutor if backend.computes else SimulatedExecutor
+    return make(backend, file, graph, binaries, strict, device_open_ns, shared)
+
+
+def executor_on(
+    backend: OpenDevice,
+    file: ContextFile,
+    graph: str | None,
+    strict: bool,
+    device_open_ns: int = 0,
+    shared: SharedParts | None = None,
+) -> Executor:
+    """Return an executor of a graph of a context (None: the first) on an open device. On another device or driver
+    version than the context was made for, programs are built from source, which the executor's warnings say, unless
+    `strict`. shared: what it has in common with other executors on the device.
+
+    Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
+    unknown graph.
+    """
+    chosen = graph_named(file, graph)
+    if (native := in_c(backend)) is not None:
+        return _native_executor(native, file, chosen, strict, device_open_ns, shared)
+    assert isinstance(backend, Backend)
+    verdict, reason = verdict_on(file.header, [chosen], backend.identity, backend.computes)
+    if verdict is ContextVerdict.UNSUPPORTED:
+        raise WrongDevice(f"{file.path}: {reason}")
+    if lacking := lacking_features(file.header, chosen, backend):
+        name = backend.identity.name
+        raise WrongDevice(f"{file.path}: graph {chosen.name!r} needs features that {name} does not prove: {lacking}")
+    recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
+    if recompiles and strict:
+        raise WrongDevice(f"{file.path}: made for another device: {reason}")
+    executor = make_executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns, shared)
+    if recompiles:
+        executor.warnings.insert(0, f"building from source on another device: {reason}")
+        if file.choice is not None:
+            executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
+    return executor
+
+
+def _native_executor(
+    device: NativeDevice,
+    file: ContextFile,
+    graph: GraphRecord,
+    strict: bool,
+    device_open_ns: int,
+    shared: SharedParts | None,
+) -> Executor:
+    """Return an executor by the C runtime, which judges the context itself."""
+    executor = NativeExecutor(device, file, graph, strict, device_open_ns)
+    executor.persistent_kernels = shared is None or shared.persistent
+    if file.choice is not None and file.choice.verdict is ContextVerdict.PREFER_RECOMPILATION:
+        executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
+    return executor
+
+
+def voted_executor(
+    backend: OpenDevice,
+    file: ContextFile,
+    graph: str | None,
+    strict: bool,
+    device_open_ns: int,
+    perf_profile: PerfProfile | str | None,
+) -> Executor:
+    """Return an executor, made and run with the votes of a profile, if any."""
+    if perf_profile is None:
+        return executor_on(backend, file, graph, strict, device_open_ns)
+    power = Power(perf_profile, backend.identity)
+    try:
+        with power.phase("init"):
+            executor = executor_on(backend, file, graph, strict, device_open_ns)
+    except BaseException:
+        power.close()
+        raise
+    executor.power = power
+    return executor
