@@ -21,12 +21,12 @@ from gputune.core.statuses import ContextChoice
 from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
-from gputune.runtime.memory.counters import MemoryCounters
+from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.actuators.keep_warm import KeepWarm
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import Form, Level, LoggedInference
 from gputune.runtime.values import NOTHING, Array, Tensors, Value, Values
 

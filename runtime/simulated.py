@@ -19,10 +19,10 @@ from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.backends import Backend, Bound, Buffer, Imported, Program, attempted
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import CONSTANT_KINDS, BufferKind, BufferRef, GraphRecord, LaunchRecord
+from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
-from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import Level, LoggedInference, Part
 from gputune.runtime.profiling.simulated import Moments, SimulatedRecorder
 from gputune.runtime.sharing import SharedParts

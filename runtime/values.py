@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gputune.core.errors import CannotImport
 from gputune.runtime.context.records import GraphRecord, TensorRecord
-from gputune.runtime.memory.counters import MemoryCounters
+from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import Lease, MemHandle, is_empty
 
 Array = npt.NDArray[Any]

@@ -9,7 +9,7 @@ import sys
 from importlib import metadata
 
 from gputune.client.doctor.findings import Finding
-from gputune.runtime.queues.loop import loop
+from gputune.runtime.native.building import NotBuilt, native_part
 
 INSTALL = "install gputune again with pip, into the environment of this Python"
 
@@ -34,11 +34,12 @@ def check_software() -> list[Finding]:
 
 def _launching() -> Finding:
     """Return which loop enqueues launches."""
-    library = loop()
-    if isinstance(library, str):
-        slow = f"launches are enqueued from Python, about 1 us each more than from C: {library}"
+    try:
+        library = native_part("loop")
+    except NotBuilt as error:
+        slow = f"launches are enqueued from Python, about 1 us each more than from C: {error}"
         return Finding("software", "note", slow)
-    return Finding("software", "ok", f"launches are enqueued from C ({library._name})")
+    return Finding("software", "ok", f"launches are enqueued from C ({library})")
 
 
 def _version(package: str) -> str:

@@ -30,7 +30,8 @@ from gputune.runtime.execution.programs import (
 from gputune.runtime.execution.recorded import RecordedRuns, may_record
 from gputune.runtime.execution.tensor_memory import TensorMemory
 from gputune.runtime.executor import Executor, Runs
-from gputune.runtime.profiling.recorder import Observed, Recorder
+from gputune.runtime.profiling.observed import Observed
+from gputune.runtime.profiling.recorder import Recorder
 from gputune.runtime.profiling.records import Form, Level, LoggedInference
 from gputune.runtime.sharing import SharedParts
 from gputune.runtime.values import Array, Value

@@ -28,7 +28,7 @@ from gputune.runtime.devices import state
 from gputune.runtime.profiling.counters import Counters
 from gputune.runtime.profiling.log import LogWriter
 from gputune.runtime.profiling.marks import Marked, MarkedInferences
-from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import (
     Comparison,
     Form,
@@ -41,6 +41,7 @@ from gputune.runtime.profiling.records import (
     level_named,
     logged_launches,
 )
+from gputune.runtime.profiling.turns import InForms, in_turns, timed
 
 STATE_SECONDS = 0.25
 """Between two samples of the device's state, at level qhas."""
@@ -53,14 +54,6 @@ class Observer(Protocol):
     def before(self) -> None: ...
     def after(self) -> None: ...
     def results(self) -> Mapping[str, float]: ...
-
-
-class InForms(Protocol):
-    """Represent what makes inferences in several forms. recorder: records its inferences, None while they are not
-    recorded; persistent_kernels: whether it may use them."""
-
-    recorder: Any
-    persistent_kernels: bool
 
 
 class InLog(Protocol):
@@ -212,7 +205,7 @@ class Profiler(Closing):
             return None, "no inferences were compared"
         try:
             marked = MarkedInferences(executor.backend, executor.marked())
-            _timed(executor, infer, marked.recorder, True)  # which loads code
+            timed(executor, infer, marked.recorder, True)  # which loads code
         except CannotMark as error:
             return None, str(error)
         except DeviceError as error:
@@ -283,36 +276,3 @@ class _Measurements:
 def _grown(now: Mapping[Any, int], before: Mapping[Any, int]) -> dict[Any, int]:
     """By what counts have grown; one that began to be counted meanwhile is not known yet."""
     return {name: max(0, value - before[name]) for name, value in now.items() if name in before}
-
-
-def in_turns(
-    executor: InForms,
-    infer: Callable[[], int],
-    forms: Sequence[tuple[Any, bool]],
-    usual_form: int,
-    inferences: int,
-    compared: int,
-    after: Callable[[int], None],
-) -> list[list[int]]:
-    """Make inferences in the first of some forms, of which the first `compared` take turns with those in the others;
-    return the ns of each by its form. forms: a recorder or None, and whether by persistent kernels; usual_form: the
-    place of the last form that is used once before, which loads code and fills caches."""
-    times_ns: list[list[int]] = [[] for _ in forms]
-    for form in forms[1 : usual_form + 1] if compared else ():
-        _timed(executor, infer, *form)
-    for done in range(inferences):
-        turn = range(len(forms)) if done < compared else range(1)
-        for place in sorted(turn, key=lambda each: (each + done) % len(forms)):
-            times_ns[place].append(_timed(executor, infer, *forms[place]))
-        after(done + 1)
-    return times_ns
-
-
-def _timed(executor: InForms, infer: Callable[[], int], recorder: Any, persistent: bool) -> int:
-    """Run an inference in one form, and return how many ns it took."""
-    usual = executor.persistent_kernels
-    executor.recorder, executor.persistent_kernels = recorder, usual and persistent
-    try:
-        return infer()
-    finally:
-        executor.recorder, executor.persistent_kernels = None, usual

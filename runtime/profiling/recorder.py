@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gputune.runtime.backends import Backend, Bound, Imported, Times
 from gputune.runtime.profiling.clocks import BRACKETED, TIMER, ClockFit, ClockTracker, timer_constraints
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import ENDED, QUEUED, STARTED, Form, Level, LoggedInference, Part
 
 T = TypeVar("T")
@@ -31,19 +32,6 @@ host, takes an output."""
 Stamped = Callable[[Steps], Steps]
 MOST_EVENTS = 512
 now_ns = time.perf_counter_ns
-
-
-class Observed(Protocol):
-    """What is counted of an inference beside its times."""
-
-    def before(self) -> None:
-        """Note that an inference is going to begin."""
-
-    def after(self) -> None:
-        """Note that the inference has ended."""
-
-    def results(self) -> dict[str, Any]:
-        """Fields of its LoggedInference."""
 
 
 class Recorder:

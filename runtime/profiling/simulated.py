@@ -11,7 +11,7 @@ import numpy as np
 
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.profiling.clocks import BRACKETED, ClockFit
-from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import (
     ENDED,
     PART_BEGUN,

@@ -19,14 +19,14 @@ from gputune.core.errors import BuildFailed, DeviceError, LaunchFailed, Malforme
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.checks import graph_named
 from gputune.runtime.loading.executors import executor_on
-from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of
-from gputune.runtime.profiling.profiler import in_turns
 from gputune.runtime.profiling.records import Comparison, Form, Level
+from gputune.runtime.profiling.turns import in_turns
 from gputune.runtime.values import Value
 from gputune.server.agent import messages
 from gputune.server.agent.backend import AgentBackend

@@ -18,9 +18,9 @@ from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import Context, MemoryType
+from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.verdict import open_chosen
-from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Array, Device, File, Memory, Native
 from gputune.runtime.native.counting import tensor_counters

@@ -8,7 +8,7 @@ import pytest
 
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import MemoryType
-from gputune.runtime.memory.counters import TensorCounters
+from gputune.runtime.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from tests.opencl.contexts import loaded
 from tests.opencl.runtime import made

@@ -20,10 +20,10 @@ from gputune.runtime.backends import Buffer, Imported, open_backend
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, TensorRecord
+from gputune.runtime.counters import TensorCounters
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.memory import lending
-from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.lending import MOST_LENT
 from gputune.runtime.values import MOST_KNOWN, labels_of

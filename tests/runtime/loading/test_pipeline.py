@@ -13,7 +13,7 @@ from gputune.core.errors import ContextClosed
 from gputune.runtime import MemHandle, pipeline
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context, TensorRecord
-from gputune.runtime.memory.counters import TensorCounters
+from gputune.runtime.counters import TensorCounters
 from tests.runtime.inside import inside
 
 Make = Callable[..., Path]
