@@ -13,11 +13,11 @@ from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
 from gputune.runtime.contexts.tensors import NativeTensors
+from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor, Runs
-from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.native.binding import Graph, Group
 from gputune.runtime.native.declarations import Counters
-from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import Form, Level, LoggedInference
 from gputune.runtime.values import Array, Value
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gputune.core.errors import CannotImport
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice
-from gputune.runtime.memory.counters import MemoryCounters, TensorCounters
+from gputune.runtime.counters import MemoryCounters, TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Graph, Memory, address_of
 from gputune.runtime.native.counting import tensor_counters

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import LimitExceeded
-from gputune.runtime.memory.counters import TensorCounters
+from gputune.runtime.counters import TensorCounters
 from gputune.runtime.native.binding import Device, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
 from tests.native.fake import ELEMENTS, NBYTES, Fake, doubling_context

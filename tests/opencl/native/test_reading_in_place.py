@@ -13,9 +13,9 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
+from gputune.runtime.counters import TensorCounters
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.memory import lending
-from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from gputune.runtime.native.binding import Array, Device, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
