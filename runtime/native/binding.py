@@ -21,12 +21,14 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.native.closing import NativeObject
 from gputune.runtime.native.declarations import (
+    IMPORTERS,
     MOST_DIMENSIONS,
     SIGNATURES,
     Counters,
     DeviceOptions,
     Error,
     GraphInfo,
+    Importer,
     LoadOptions,
     Shape,
     Value,
@@ -203,6 +205,21 @@ class Device(_Object):
         DeviceError."""
         return Memory(self.native, self.native.made("import", self.pointer, descriptor, offset, nbytes), self)
 
+    def import_cl_mem(self, pointer: int, nbytes: int) -> Memory:
+        """Import a cl_mem of the context that the device was given, by its pointer. Raises DeviceError."""
+        return Memory(self.native, self.native.made("import_cl_mem", self.pointer, pointer, nbytes), self)
+
+    def import_hardware_buffer(self, pointer: int, nbytes: int) -> Memory:
+        """Import an AHardwareBuffer, which must outlive the result, by its pointer. Raises DeviceError."""
+        return Memory(self.native, self.native.made("import_hardware_buffer", self.pointer, pointer, nbytes), self)
+
+    def importers(self) -> list[tuple[str, str]]:
+        """Return the name of each way to take memory, best first, and why the device cannot use it; "" if it can.
+        Raises DeviceError."""
+        found = (Importer * IMPORTERS)()
+        self.native.checked("importers", self.pointer, found)
+        return [(one.name.decode(), one.reason.decode(errors="replace")) for one in found]
+
     def group(self, files: Sequence[File], streams: int = 1) -> Group:
         """Allocate arenas for the graphs of these files. Raises ContextError, DeviceError."""
         pointers = (c_void_p * len(files))(*(file.pointer for file in files))
@@ -252,6 +269,29 @@ class Memory(_Object):
     def kind(self) -> str:
         """Return "shared", "mapped", or why it is copied."""
         return str(self.native.call("memory_kind", self.pointer).decode())
+
+    @property
+    def importer(self) -> str:
+        """Return by which importer the device took it; "" if it is copied."""
+        return (self.native.call("memory_importer", self.pointer) or b"").decode()
+
+    @property
+    def descriptor(self) -> int:
+        """Return its descriptor, which lives as long as it does; -1 if it has none."""
+        return int(self.native.call("memory_descriptor", self.pointer))
+
+    @property
+    def cl_mem(self) -> int:
+        """Return its cl_mem as a number; 0 if it is copied."""
+        return self.native.call("memory_cl_mem", self.pointer) or 0
+
+    def begin_host(self, write: bool = True) -> None:
+        """Let the host use it, if the device has it. Raises DeviceError."""
+        self.native.checked("begin_host", self.pointer, write)
+
+    def end_host(self) -> None:
+        """Give it to the device for commands of one's own. Raises DeviceError."""
+        self.native.checked("end_host", self.pointer)
 
     @property
     def address(self) -> int:

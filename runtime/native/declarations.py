@@ -11,6 +11,7 @@ from gputune.runtime.native.counting import TensorCounts
 
 MOST_DIMENSIONS = 16
 MESSAGE_BYTES = 4096
+IMPORTERS = 14
 
 
 class Error(Structure):
@@ -74,6 +75,10 @@ class Identity(Structure):
     )
 
 
+class Importer(Structure):
+    _fields_ = (("name", c_char_p), ("reason", c_char_p))
+
+
 class Shape(Structure):
     _fields_ = (("input", c_char_p), ("rank", c_size_t), ("shape", c_size_t * MOST_DIMENSIONS))
 
@@ -134,6 +139,7 @@ STRUCTURES: Mapping[str, type[Structure]] = {
     "gputune_graph_info": GraphInfo,
     "gputune_device_options": DeviceOptions,
     "gputune_identity": Identity,
+    "gputune_importer": Importer,
     "gputune_shape": Shape,
     "gputune_load_options": LoadOptions,
     "gputune_value": Value,
@@ -162,6 +168,14 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
     "wrap": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
     "import": (c_int, [c_void_p, c_int, c_uint64, c_size_t, _OBJECT, _ERROR]),
+    "import_cl_mem": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
+    "import_hardware_buffer": (c_int, [c_void_p, c_void_p, c_size_t, _OBJECT, _ERROR]),
+    "memory_importer": (c_char_p, [c_void_p]),
+    "memory_descriptor": (c_int, [c_void_p]),
+    "memory_cl_mem": (c_void_p, [c_void_p]),
+    "begin_host": (c_int, [c_void_p, c_bool, _ERROR]),
+    "end_host": (c_int, [c_void_p, _ERROR]),
+    "importers": (c_int, [c_void_p, POINTER(Importer), _ERROR]),
     "memory_data": (c_void_p, [c_void_p]),
     "memory_kind": (c_char_p, [c_void_p]),
     "free": (None, [c_void_p]),

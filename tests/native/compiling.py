@@ -87,7 +87,7 @@ def _object(source: Path, flags: Sequence[str], strict: Sequence[str]) -> Path:
     is_ours = native.FOLDER in source.parents
     if is_ours:  # all programs share it, whatever their own sources are compiled with
         own = [*OPTIMISED, *(flag for flag in own if not flag.startswith(("-O", "-g")))]
-    others = _files(".h") if is_ours else [*_files(".h", ".c"), *sorted(source.parent.glob("*.h"))]
+    others = _files(".h") if is_ours else [*_files(".h", ".c"), *sorted(source.parent.glob("*.[ch]"))]
     arguments = [*(STRICT if is_ours else strict), *own, "-c", str(source)]
     return _made(f"{source.stem}.o", list(dict.fromkeys(arguments)), [source, *others])
 

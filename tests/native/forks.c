@@ -84,11 +84,16 @@ static void use_all(const char *log) {
     gputune_memory *memory;
     gputune_profile *recorded;
     gputune_counters total, last;
+    gputune_importer importers[GPUTUNE_IMPORTERS];
     const gputune_code codes[] = {
         infer(graphs[0], false, &error), infer(graphs[0], true, &error), gputune_load(device, file, NULL, &graph, &error),
         gputune_open_group(device, (const gputune_file *const *)&file, 1, 2, &opened, &error),
         gputune_allocate(device, NBYTES, &memory, &error), gputune_wrap(device, input, NBYTES, &memory, &error),
-        gputune_import(device, descriptor, 0, NBYTES, &memory, &error), gputune_record(graphs[0], profile, &error),
+        gputune_import(device, descriptor, 0, NBYTES, &memory, &error),
+        gputune_import_cl_mem(device, input, NBYTES, &memory, &error),
+        gputune_import_hardware_buffer(device, input, NBYTES, &memory, &error),
+        gputune_begin_host(memories[0], true, &error), gputune_end_host(memories[0], &error),
+        gputune_importers(device, importers, &error), gputune_record(graphs[0], profile, &error),
         gputune_record(graphs[1], NULL, &error), gputune_open_profile(device, log, GPUTUNE_BASIC, &recorded, &error),
         gputune_set_perf_profile(graphs[0], "balanced", &error), gputune_set_perf_profile(graphs[0], NULL, &error)};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {

@@ -162,11 +162,40 @@ gputune_code gputune_wrap(gputune_device *device, void *data, size_t nbytes, gpu
  * is duplicated. All other descriptors and ranges are GPUTUNE_UNUSABLE_MEMORY. */
 gputune_code gputune_import(gputune_device *device, int descriptor, uint64_t offset, size_t nbytes,
                             gputune_memory **memory, gputune_error *error);
+/* Import a cl_mem of the context in which the device was opened (`context` of gputune_device_options), or an Android
+ * AHardwareBuffer of format BLOB; the latter must outlive the object. The host sees neither. */
+gputune_code gputune_import_cl_mem(gputune_device *device, void *cl_mem, size_t nbytes, gputune_memory **memory,
+                                   gputune_error *error);
+gputune_code gputune_import_hardware_buffer(gputune_device *device, void *buffer, size_t nbytes,
+                                            gputune_memory **memory, gputune_error *error);
 /* Return the memory as the host sees it between inferences; NULL if the host cannot see it. */
 void *gputune_memory_data(const gputune_memory *memory);
-/* Return how the device uses the memory: "shared", "mapped", or why it is copied. */
+/* Return how the device uses the memory: "shared", "mapped", "synchronised" (a dma-buf), or why it is copied. */
 const char *gputune_memory_kind(const gputune_memory *memory);
+/* Return the name of the importer by which the device took the memory, such as "CL_MEM_USE_HOST_PTR"; NULL if it is
+ * copied. */
+const char *gputune_memory_importer(const gputune_memory *memory);
+/* Return a descriptor of the memory that other processes can be given, which stays the object's; -1 if it has none. */
+int gputune_memory_descriptor(const gputune_memory *memory);
+/* Return the memory as a cl_mem of the device's context, which stays the object's; NULL if it is copied. Between
+ * inferences memory belongs to the host: commands of your own stand between gputune_end_host and gputune_begin_host. */
+void *gputune_memory_cl_mem(const gputune_memory *memory);
+/* Let the host use memory that the device has, and write there if `write` is true, once your commands are finished; or
+ * give memory to the device. Both do nothing for memory that takes no commands, or belongs to the right one. */
+gputune_code gputune_begin_host(gputune_memory *memory, bool write, gputune_error *error);
+gputune_code gputune_end_host(gputune_memory *memory, gputune_error *error);
 void gputune_free(gputune_memory *memory);
+
+/* Names a way in which devices take memory. reason: why a device cannot use it, or "". */
+typedef struct gputune_importer {
+    const char *name, *reason;
+} gputune_importer;
+
+#define GPUTUNE_IMPORTERS 14
+
+/* Write the importers, GPUTUNE_IMPORTERS of them, in the order in which they are tried; the last is the copy. What can
+ * be tried on a page of memory is tried. The texts stay valid until the device is closed. */
+gputune_code gputune_importers(gputune_device *device, gputune_importer *importers, gputune_error *error);
 
 /* --- graphs ------------------------------------------------------------------------------------------------------ */
 

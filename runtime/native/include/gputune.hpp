@@ -69,7 +69,21 @@ struct Memory : Owned<gputune_memory, gputune_free> {
     Memory(Device &device, void *data, std::size_t nbytes) : Owned(gputune_wrap, device.get(), data, nbytes) {}
     Memory(Device &device, int fd, std::uint64_t offset, std::size_t nbytes)
         : Owned(gputune_import, device.get(), fd, offset, nbytes) {}
+    static Memory of_cl_mem(Device &device, void *cl_mem, std::size_t nbytes) {
+        return Memory(gputune_import_cl_mem, device, cl_mem, nbytes);
+    }
+    static Memory of_hardware_buffer(Device &device, void *buffer, std::size_t nbytes) {
+        return Memory(gputune_import_hardware_buffer, device, buffer, nbytes);
+    }
     void *data() const { return gputune_memory_data(get()); }
+    std::string kind() const { return gputune_memory_kind(get()); }
+    void begin_host(bool write = true) { call(gputune_begin_host, get(), write); }
+    void end_host() { call(gputune_end_host, get()); }
+
+private:
+    using Import = gputune_code (*)(gputune_device *, void *, std::size_t, gputune_memory **, gputune_error *);
+    Memory(Import import, Device &device, void *what, std::size_t nbytes)
+        : Owned(import, device.get(), what, nbytes) {}
 };
 
 struct Group : Owned<gputune_group, gputune_close_group> {

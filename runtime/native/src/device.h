@@ -38,6 +38,7 @@ struct gputune_device {
     gputune_graph *graphs;
     mutex claims; /* of memory that is mapped, by inferences */
     condition released;
+    struct importing *importing; /* importing.c: what memory it takes; NULL: it was not asked yet */
     struct touch { /* touch.c makes what closing the context gives back */
         mutex turn;
         cl_command_queue queue;

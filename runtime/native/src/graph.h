@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_GRAPH_H
 #define GPUTUNE_GRAPH_H
 
-#include "device.h"
+#include "importing.h"
 
 #include <stdio.h>
 
@@ -120,19 +120,6 @@ struct gputune_group {
     size_t stream_count, arena_count;
 };
 
-struct gputune_memory {
-    gputune_device *device;
-    void *data;
-    size_t nbytes, mapped_bytes; /* mapped_bytes: of the address space from `pages` on, to be given back */
-    void *pages;
-    uint64_t offset; /* where it begins in what the descriptor stands for */
-    cl_mem memory;               /* NULL: it is copied */
-    bool claimed; /* an inference uses it, and it is mapped behind that */
-    bool coherent, of_host, is_shared, told; /* of_host: mapped; is_shared: shared virtual memory of its own */
-    int descriptor;
-    char kind[REASON_BYTES];
-};
-
 /* graph.c: adds a line that gputune_warning gives. */
 void warn(gputune_graph *graph, const char *format, ...);
 
@@ -159,11 +146,6 @@ void leave_held(gputune_graph *graph);
 
 /* inference.c: that a tensor is given which is linked. */
 gputune_code refuse_linked(const gputune_graph *graph, const tensor *tensor, gputune_error *error);
-
-/* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
-gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);
-gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error);
-bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 
 /* async.c: what gputune_run_async needs; closing waits for all that was asked for. */
 gputune_code async_open(gputune_graph *graph, gputune_error *error);

@@ -80,7 +80,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     if (memory && memory->memory) {
         if (place->memory != memory->memory)
             TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
-        if (memory->coherent || !memory->of_host) return GPUTUNE_OK;
+        if (!memory->of_host) return GPUTUNE_OK;
         tensor->last.maps += memory->data != NULL;
         return give_to_device(memory, graph->stream, error);
     }
@@ -146,14 +146,14 @@ static bool maps(const gputune_graph *graph, bool wanted) {
     bool any = false;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         const gputune_memory *memory = graph->tensors[i].memory;
-        any |= memory && memory->memory && !memory->coherent && (!wanted || memory->claimed);
+        any |= memory && memory->memory && !is_coherent(memory) && (!wanted || memory->claimed);
     }
     return any;
 }
 
 static void set_claims(gputune_graph *graph, bool claimed) {
     for (size_t i = 0; i < graph->tensor_count; i++)
-        if (graph->tensors[i].memory && !graph->tensors[i].memory->coherent)
+        if (graph->tensors[i].memory && !is_coherent(graph->tensors[i].memory))
             graph->tensors[i].memory->claimed = claimed;
 }
 
@@ -182,14 +182,34 @@ static void release(gputune_graph *graph) {
 static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_error *error) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         gputune_memory *memory = graph->tensors[i].memory;
-        if (!memory || !memory->memory || memory->coherent || memory->of_host) continue;
+        if (!memory || !memory->memory || is_coherent(memory) || memory->of_host) continue;
         graph->over = false;
-        const gputune_code failed = give_to_host(memory, graph->stream, code ? NULL : error);
+        const gputune_code failed = give_to_host(memory, true, graph->stream, code ? NULL : error);
         code = code ? code : failed;
     }
     graph->stream->runs_on = !code && !graph->over && !waits(graph);
     if (!code && (graph->over || graph->stream->runs_on)) return GPUTUNE_OK;
     const gputune_code failed = finish(graph->stream, code ? NULL : error);
+    return code ? code : failed;
+}
+
+/* Acquires or releases, once, each memory that other programs than OpenCL may use. */
+static gputune_code hand_over_all(gputune_graph *graph, bool acquire, gputune_error *error) {
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const gputune_memory *memory = graph->tensors[i].memory;
+        bool seen = false;
+        for (size_t j = 0; j < i; j++) seen |= graph->tensors[j].memory == memory;
+        if (!memory || seen) continue;
+        TRY(hand_over(memory, acquire, graph->stream, error));
+        if (!acquire && memory->importer && memory->importer->external) graph->over = false;
+    }
+    return GPUTUNE_OK;
+}
+
+static gputune_code launch_all(gputune_graph *graph, gputune_error *error) {
+    TRY(hand_over_all(graph, true, error));
+    const gputune_code code = graph->recorder ? record_launches(graph, error) : start_inference(graph, error),
+                       failed = hand_over_all(graph, false, code ? NULL : error);
     return code ? code : failed;
 }
 
@@ -205,7 +225,7 @@ static gputune_code infer(gputune_graph *graph, gputune_error *error) {
         code = give(graph, &tensors[i], i >= inputs, error);
         stamp(graph, PART_WRITE, i < inputs ? (int64_t)i : -1, &since_ns);
     }
-    if (!code) code = graph->recorder ? record_launches(graph, error) : start_inference(graph, error);
+    if (!code) code = launch_all(graph, error);
     stamp(graph, PART_ENQUEUE, -1, &since_ns);
     if (graph->recorder && !code && !graph->over) code = finish(graph->stream, error);
     if (graph->recorder && !code) graph->over = true;
@@ -252,7 +272,7 @@ static gputune_code set_value(gputune_graph *graph, tensor *tensor, const gputun
     tensor->memory = memory;
     tensor->data = !memory ? value->data : memory->memory ? NULL : memory->data;
     if (memory && !memory->memory && !__atomic_exchange_n(&memory->told, true, __ATOMIC_RELAXED)) {
-        warn(graph, "%s '%s' is copied: %s", tensor->kind, name, memory->kind);
+        warn(graph, "%s '%s' is copied: %s", tensor->kind, name, memory->reason);
     }
     return GPUTUNE_OK;
 }

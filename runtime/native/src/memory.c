@@ -1,19 +1,19 @@
-/* Memory that a device uses as it lies, where it can; as runtime/memory/, with fewer ways: a dma-buf is mapped and
- * copied here, because what ARM's and Qualcomm's drivers take by descriptor this does not ask of them. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
+/* Memory handles: what an application makes, and who may touch them. As runtime/memory/handles.py and ladder.py. */
+#define _GNU_SOURCE /* off_t of any file */
 #include "descriptors.h"
+#include "importing.h"
 #include "recorded.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GPU_PAGE_BYTES = 4096 };
+/* --- making ------------------------------------------------------------------------------------------------------- */
 
-static gputune_code new_memory(gputune_device *device, size_t nbytes, gputune_memory **memory, gputune_error *error) {
+static gputune_code new_memory(gputune_device *device, memory_kind kind, size_t nbytes, gputune_memory **memory,
+                               gputune_error *error) {
     *memory = NULL;
     TRY(check_here(device, error));
     if (nbytes > device->identity.max_allocation_bytes)
@@ -23,155 +23,109 @@ static gputune_code new_memory(gputune_device *device, size_t nbytes, gputune_me
     if (!(*memory = calloc(1, sizeof **memory))) return NO_MEMORY;
     const gputune_code code = add_user(device, error);
     if (code) return free(*memory), *memory = NULL, code;
-    **memory = (gputune_memory){.device = device, .nbytes = nbytes, .descriptor = -1};
+    **memory = (gputune_memory){.device = device, .kind = kind, .nbytes = nbytes, .descriptor = -1};
     return GPUTUNE_OK;
 }
 
-static void drop_buffer(gputune_memory *memory) {
-    if (memory->memory) memory->device->cl.ReleaseMemObject(memory->memory);
-    memory->memory = NULL;
-}
-
-/* Whether a new buffer lies where it is mapped: elsewhere it is a copy. It stays mapped, which makes it the host's. */
-static bool maps_in_place(gputune_memory *memory) {
-    const bool good = memory->memory && !give_to_host(memory, &memory->device->stream, NULL) &&
-                      !finish(&memory->device->stream, NULL);
-    if (!good) drop_buffer(memory);
-    return good;
-}
-
-/* Has the device use the host's memory: without commands, between maps, or not at all, with the reason as its kind. */
-static void take_as_it_lies(gputune_memory *memory) {
-    gputune_device *device = memory->device;
-    const size_t alignment = device->is_cpu ? (size_t)device->identity.base_address_alignment_bytes : GPU_PAGE_BYTES;
-    cl_bool shared = 0;
-    if ((uintptr_t)memory->data % alignment) {
-        snprintf(memory->kind, sizeof memory->kind, "its address is no multiple of %zu bytes", alignment);
-        return;
+/* Has the device take new memory, or allocate it, which is freed where that fails. code: what was before. */
+static gputune_code open_memory(gputune_memory **memory, gputune_code code, gputune_error *error) {
+    gputune_memory *made = *memory;
+    if (!code) {
+        device_take(made->device);
+        code = made->kind == NO_KIND ? allocate_memory(made, error) : take_memory(made, error);
+        device_leave(made->device);
     }
-    allocate(device, CL_MEM_USE_HOST_PTR, memory->nbytes, memory->data, &memory->memory, NULL);
-    if (memory->memory && (memory->is_shared || device->fine_grain_system))
-        device->cl.GetMemObjectInfo(memory->memory, CL_MEM_USES_SVM_POINTER, sizeof shared, &shared, NULL);
-    memory->coherent = shared;
-    const bool apart = !shared && !device->is_unified;
-    if (apart) drop_buffer(memory);
-    strcpy(memory->kind, apart ? "the device has memory of its own, so its driver would copy at every map"
-                         : shared ? "shared" : maps_in_place(memory) ? "mapped"
-                         : "the driver copies: what it maps lies elsewhere");
+    if (code) gputune_free(made), *memory = NULL;
+    return code;
+}
+
+gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_memory **memory, gputune_error *error) {
+    TRY(new_memory(device, NO_KIND, nbytes, memory, error));
+    return open_memory(memory, GPUTUNE_OK, error);
 }
 
 gputune_code gputune_wrap(gputune_device *device, void *data, size_t nbytes, gputune_memory **memory,
                           gputune_error *error) {
-    TRY(new_memory(device, nbytes, memory, error));
-    device_take(device);
+    TRY(new_memory(device, OF_HOST, nbytes, memory, error));
     (*memory)->data = data;
-    take_as_it_lies(*memory);
-    device_leave(device);
-    return GPUTUNE_OK;
+    return open_memory(memory, data ? GPUTUNE_OK
+                                    : fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes at no address", nbytes),
+                       error);
 }
 
-/* Memory that the driver has allocated so that it can be mapped, for where a device without memory of its own takes no
-   other. */
-static void allocate_mapped(gputune_memory *memory) {
-    void *const pages = memory->data;
-    memory->data = NULL; /* it lies where it is mapped first */
-    allocate(memory->device, CL_MEM_ALLOC_HOST_PTR, memory->nbytes, NULL, &memory->memory, NULL);
-    if (maps_in_place(memory)) {
-        munmap(pages, memory->mapped_bytes);
-        memory->mapped_bytes = 0, memory->pages = NULL;
-        strcpy(memory->kind, "mapped");
-    } else {
-        memory->data = pages;
-    }
+static gputune_code wrap_pointer(gputune_device *device, memory_kind kind, void *pointer, size_t nbytes,
+                                 gputune_memory **memory, gputune_error *error) {
+    TRY(new_memory(device, kind, nbytes, memory, error));
+    (*memory)->pointer = pointer;
+    return open_memory(memory, pointer ? GPUTUNE_OK : fail(error, GPUTUNE_UNUSABLE_MEMORY, "0 is no pointer"), error);
 }
 
-gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_memory **memory, gputune_error *error) {
-    TRY(new_memory(device, nbytes, memory, error));
-    gputune_memory *made = *memory;
-    device_take(device);
-    if (device->fine_grain_buffers)
-        made->data = device->cl.SVMAlloc(device->context, CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER, nbytes, 0);
-    made->is_shared = made->data;
-    if (!made->data) {
-        made->pages = made->data = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        made->mapped_bytes = nbytes;
-    }
-    const bool good = made->data != MAP_FAILED;
-    if (good) take_as_it_lies(made);
-    if (good && !made->memory && !made->is_shared && device->is_unified) allocate_mapped(made);
-    device_leave(device);
-    if (good) return GPUTUNE_OK;
-    made->data = made->pages = NULL, made->mapped_bytes = 0;
-    gputune_free(made), *memory = NULL;
-    return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes cannot be allocated", nbytes);
+gputune_code gputune_import_cl_mem(gputune_device *device, void *cl_mem, size_t nbytes, gputune_memory **memory,
+                                   gputune_error *error) {
+    return wrap_pointer(device, OF_CL_MEM, cl_mem, nbytes, memory, error);
+}
+
+gputune_code gputune_import_hardware_buffer(gputune_device *device, void *buffer, size_t nbytes,
+                                            gputune_memory **memory, gputune_error *error) {
+    return wrap_pointer(device, OF_HARDWARE_BUFFER, buffer, nbytes, memory, error);
 }
 
 /* Maps a range of what its descriptor stands for. mmap begins at pages only, so the page in which the range begins is
  * mapped with it. Some dma-bufs are for devices alone: the host does not see those. */
-static gputune_code map(gputune_memory *memory, bool dma_buf, gputune_error *error) {
-    const uint64_t delta = memory->offset % (uint64_t)sysconf(_SC_PAGESIZE);
-    const size_t nbytes = (size_t)delta + memory->nbytes;
+static gputune_code map(gputune_memory *memory, gputune_error *error) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), delta = (size_t)(memory->offset % page),
+                 nbytes = delta + memory->nbytes;
     char *pages = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->descriptor,
                        (off_t)(memory->offset - delta));
-    if (pages == MAP_FAILED && dma_buf) return GPUTUNE_OK;
+    if (pages == MAP_FAILED && memory->kind == OF_DMA_BUF) return GPUTUNE_OK;
     if (pages == MAP_FAILED)
         return fail(error, GPUTUNE_UNUSABLE_MEMORY, "the descriptor's memory cannot be mapped for reading and writing: "
                     "%s", strerror(errno));
     memory->pages = pages;
-    memory->mapped_bytes = nbytes;
+    memory->page_bytes = (nbytes + page - 1) / page * page;
     memory->data = pages + delta;
     return GPUTUNE_OK;
 }
 
 /* Takes a descriptor of its own for a range of memory, and maps it. */
-static gputune_code open_range(gputune_memory *memory, int descriptor, bool *dma_buf, gputune_error *error) {
+static gputune_code open_range(gputune_memory *memory, int descriptor, gputune_error *error) {
     described found = {false, 0};
     TRY(duplicate(descriptor, &memory->descriptor, &found, error));
-    *dma_buf = found.dma_buf;
     if (memory->offset > found.nbytes || memory->nbytes > found.nbytes - memory->offset)
         return fail(error, GPUTUNE_UNUSABLE_MEMORY, "bytes %llu to %llu are asked for, the descriptor's memory has "
                     "%llu", (unsigned long long)memory->offset, (unsigned long long)memory->offset + memory->nbytes,
                     (unsigned long long)found.nbytes);
-    return map(memory, found.dma_buf, error);
+    memory->kind = found.dma_buf ? OF_DMA_BUF : OF_MEMFD;
+    memory->padding = found.nbytes - memory->offset - memory->nbytes;
+    return map(memory, error);
 }
 
 gputune_code gputune_import(gputune_device *device, int descriptor, uint64_t offset, size_t nbytes,
                             gputune_memory **memory, gputune_error *error) {
-    bool dma_buf = false;
-    TRY(new_memory(device, nbytes, memory, error));
+    TRY(new_memory(device, OF_MEMFD, nbytes, memory, error));
     (*memory)->offset = offset;
-    const gputune_code code = open_range(*memory, descriptor, &dma_buf, error);
-    device_take(device);
-    if (dma_buf) strcpy((*memory)->kind, "it is a dma-buf, which is copied here");
-    else if (!code) take_as_it_lies(*memory);
-    device_leave(device);
-    if (code) gputune_free(*memory), *memory = NULL;
-    return code;
+    return open_memory(memory, open_range(*memory, descriptor, error), error);
 }
+
+/* --- what it is --------------------------------------------------------------------------------------------------- */
 
 void *gputune_memory_data(const gputune_memory *memory) { return memory->data; }
 
-const char *gputune_memory_kind(const gputune_memory *memory) { return memory->kind; }
-
-gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error) {
-    gputune_device *device = memory->device;
-    cl_int status = 0;
-    void *data = device->cl.EnqueueMapBuffer(stream->queue, memory->memory, 0, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                             memory->nbytes, 0, NULL, NULL, &status);
-    TRY(checked(error, "mapping memory", status));
-    memory->of_host = true;
-    if (!memory->data) memory->data = data;
-    if (data == memory->data) return GPUTUNE_OK;
-    device->cl.EnqueueUnmapMemObject(stream->queue, memory->memory, data, 0, NULL, NULL);
-    return fail(error, GPUTUNE_LAUNCH_FAILED, "mapping memory: the driver has mapped a copy");
+const char *gputune_memory_kind(const gputune_memory *memory) {
+    if (!memory->importer) return memory->reason;
+    const host_access access = memory->importer->access;
+    return access == BY_MAP ? "mapped" : access == BY_SYNC ? "synchronised" : "shared";
 }
 
-gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error) {
-    gputune_device *device = memory->device;
-    memory->of_host = false;
-    return checked(error, "unmapping memory", device->cl.EnqueueUnmapMemObject(stream->queue, memory->memory,
-                                                                               memory->data, 0, NULL, NULL));
+const char *gputune_memory_importer(const gputune_memory *memory) {
+    return memory->importer ? memory->importer->name : NULL;
 }
+
+int gputune_memory_descriptor(const gputune_memory *memory) { return memory->descriptor; }
+
+void *gputune_memory_cl_mem(const gputune_memory *memory) { return memory->memory; }
+
+bool is_coherent(const gputune_memory *memory) { return memory->importer && memory->importer->access == NO_COMMAND; }
 
 static bool meet(uint64_t start, size_t nbytes, uint64_t other, size_t other_nbytes) {
     return start < other + other_nbytes && other < start + nbytes;
@@ -180,8 +134,100 @@ static bool meet(uint64_t start, size_t nbytes, uint64_t other, size_t other_nby
 bool memories_meet(const gputune_memory *one, const gputune_memory *other) {
     if (same_memory(one->descriptor, other->descriptor))
         return meet(one->offset, one->nbytes, other->offset, other->nbytes);
+    if (one->pointer && other->pointer) return one->pointer == other->pointer;
     return one->data && other->data &&
            meet((uintptr_t)one->data, one->nbytes, (uintptr_t)other->data, other->nbytes);
+}
+
+/* --- who may touch it --------------------------------------------------------------------------------------------- */
+
+gputune_code give_to_host(gputune_memory *memory, bool writes, const stream *stream, gputune_error *error) {
+    const opencl *cl = &memory->device->cl;
+    cl_int status = 0;
+    if (memory->importer->access == BY_MAP) {
+        const cl_bitfield flags = CL_MAP_READ | (writes ? CL_MAP_WRITE : 0);
+        void *data = cl->EnqueueMapBuffer(stream->queue, memory->memory, 0, flags, 0, memory->nbytes, 0, NULL, NULL,
+                                          &status);
+        TRY(checked(error, "mapping memory", status));
+        if (data != memory->data) {
+            cl->EnqueueUnmapMemObject(stream->queue, memory->memory, data, 0, NULL, NULL);
+            return fail(error, GPUTUNE_LAUNCH_FAILED, "mapping memory: the driver has mapped a copy");
+        }
+    } else if (memory->importer->access == BY_SYNC) {
+        TRY(finish(stream, error));
+        TRY(synchronise(memory->descriptor, true, writes, error));
+    }
+    memory->of_host = true, memory->writes = writes;
+    return GPUTUNE_OK;
+}
+
+gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error) {
+    if (memory->importer->access == BY_SYNC) TRY(synchronise(memory->descriptor, false, memory->writes, error));
+    if (memory->importer->access == BY_MAP)
+        TRY(checked(error, "unmapping memory",
+                    memory->device->cl.EnqueueUnmapMemObject(stream->queue, memory->memory, memory->data, 0, NULL,
+                                                             NULL)));
+    memory->of_host = false;
+    return GPUTUNE_OK;
+}
+
+gputune_code hand_over(const gputune_memory *memory, bool acquire, const stream *stream, gputune_error *error) {
+    const importing *own = memory->device->importing;
+    const char *const name = acquire ? "clEnqueueAcquireExternalMemObjectsKHR"
+                                     : "clEnqueueReleaseExternalMemObjectsKHR";
+    if (!memory->importer || !memory->importer->external) return GPUTUNE_OK;
+    if (acquire ? !own->EnqueueAcquireExternalMemObjectsKHR : !own->EnqueueReleaseExternalMemObjectsKHR)
+        return fail(error, GPUTUNE_LAUNCH_FAILED, "%s is not available", name);
+    const cl_int status =
+        acquire ? own->EnqueueAcquireExternalMemObjectsKHR(stream->queue, 1, &memory->whole, 0, NULL, NULL)
+                : own->EnqueueReleaseExternalMemObjectsKHR(stream->queue, 1, &memory->whole, 0, NULL, NULL);
+    return checked(error, name, status);
+}
+
+static gputune_code begin_host(gputune_memory *memory, bool writes, const stream *stream, gputune_error *error) {
+    if (memory->of_host && (memory->writes || !writes)) return GPUTUNE_OK;
+    if (memory->of_host) TRY(give_to_device(memory, stream, error)); /* the host had it to read only */
+    TRY(give_to_host(memory, writes, stream, error));
+    return finish(stream, error);
+}
+
+static gputune_code end_host(gputune_memory *memory, const stream *stream, gputune_error *error) {
+    if (!memory->of_host) return GPUTUNE_OK;
+    TRY(give_to_device(memory, stream, error));
+    return finish(stream, error);
+}
+
+/* Memory that needs no command is everybody's at all times. */
+static gputune_code change_owner(gputune_memory *memory, bool to_host, bool writes, gputune_error *error) {
+    const stream *stream = &memory->device->stream;
+    gputune_code code = GPUTUNE_OK;
+    TRY(check_here(memory->device, error));
+    device_take(memory->device);
+    if (memory->importer && !is_coherent(memory))
+        code = to_host ? begin_host(memory, writes, stream, error) : end_host(memory, stream, error);
+    device_leave(memory->device);
+    return code;
+}
+
+gputune_code gputune_begin_host(gputune_memory *memory, bool write, gputune_error *error) {
+    return change_owner(memory, true, write, error);
+}
+
+gputune_code gputune_end_host(gputune_memory *memory, gputune_error *error) {
+    return change_owner(memory, false, false, error);
+}
+
+/* --- its end ------------------------------------------------------------------------------------------------------ */
+
+void drop_buffer(gputune_memory *memory) {
+    if (memory->memory) memory->device->cl.ReleaseMemObject(memory->memory);
+    memory->memory = memory->whole = NULL;
+}
+
+void drop_host(gputune_memory *memory) {
+    if (memory->pages) munmap(memory->pages, memory->page_bytes);
+    if (memory->descriptor >= 0) close(memory->descriptor);
+    memory->pages = NULL, memory->descriptor = -1;
 }
 
 /* Launches that still use it get other memory before: drivers abort when memory is freed that is an argument. */
@@ -205,10 +251,10 @@ void gputune_free(gputune_memory *memory) {
     const bool here = is_here(device);
     device_take(device);
     if (memory->memory && here) forget(memory);
-    if (memory->is_shared && here) device->cl.SVMFree(device->context, memory->data);
+    if (here) free_allocated(memory);
     device_leave(device);
-    if (memory->mapped_bytes) munmap(memory->pages, memory->mapped_bytes);
-    if (memory->descriptor >= 0) close(memory->descriptor);
+    drop_host(memory);
+    free(memory->reason);
     free(memory);
     remove_user(device);
 }

@@ -92,6 +92,7 @@ enum {
 /* ...and these may be missing (NULL). */
 #define OPENCL_LATER_FUNCTIONS(X) \
     X(GetExtensionFunctionAddressForPlatform, void *, (cl_platform_id, const char *)) \
+    X(CreateBufferWithProperties, cl_mem, (cl_context, const cl_ulong *, cl_bitfield, size_t, void *, cl_int *)) \
     X(SVMAlloc, void *, (cl_context, cl_bitfield, size_t, cl_uint)) \
     X(SVMFree, void, (cl_context, void *)) \
     X(SetKernelArgSVMPointer, cl_int, (cl_kernel, cl_uint, const void *)) \
