@@ -23,8 +23,8 @@ from gputune.runtime.native.building import NotBuilt, native_part
 
 RUNTIME = "GPUTUNE_RUNTIME"
 """The environment variable that says which runtime runs contexts on OpenCL devices: "python", the default, or "c"."""
-_IN_PLACE: Mapping[str, Kind] = {"shared": "svm", "mapped": "mapped"}
-"""Kinds of handles by how the C runtime says that a device uses memory in place."""
+_KINDS: Mapping[str, Kind] = {"fine-grain SVM buffer": "svm", "cl_intel_unified_shared_memory": "usm"}
+"""Kinds of handles by the importers whose memory they are; others are mapped."""
 _MOST_TRIED = 8
 """Devices of a platform among which one is looked for."""
 _IN_MEMORY = "context in memory"
@@ -77,23 +77,45 @@ class NativeDevice:
         LimitExceeded, UnusableMemory."""
         self.check_size(nbytes)
         memory = self.device.allocate(nbytes)
-        kind = _IN_PLACE.get(memory.kind)
-        if kind is None:
+        if memory.descriptor >= 0:  # which other processes can be given
+            with memory:
+                return MemHandle.from_fd(memory.descriptor, 0, nbytes)
+        if not memory.importer:
             memory.close()
             return MemHandle.allocate(nbytes)
-        handle = MemHandle._allocated(kind, memory.address, nbytes, pointer=0, owner=id(self), free=memory.close)
+        where = _KINDS.get(memory.importer, "mapped"), memory.address, nbytes
+        handle = MemHandle._allocated(*where, pointer=memory.cl_mem, owner=id(self), free=memory.close)
         self._allocated[handle] = memory
         return handle
 
     def memory_of(self, handle: MemHandle) -> tuple[Memory, bool]:
         """Return a handle's memory as inferences take it, and whether it was made for this call: then the caller closes
-        it. Raises CannotImport for memory that the host cannot see, LimitExceeded, MemoryClosed, DeviceError."""
+        it. Raises CannotImport for memory that can neither be used nor copied, LimitExceeded, MemoryClosed,
+        DeviceError."""
         self.check_size(handle.nbytes)
         if (known := self._allocated.get(handle)) is not None:
             return known, False
-        if handle.array is not None:
-            return self.device.wrap(handle.array), True
-        raise CannotImport(f"{self.identity.name} cannot use {handle}: the C runtime takes memory that the host sees")
+        memory = self._imported(handle)
+        if not memory.importer and handle.array is None:
+            with memory:
+                raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy ({memory.kind})")
+        return memory, True
+
+    def importers(self) -> list[tuple[str, str]]:
+        """Return the ways of taking memory without a copy, in the order in which they are tried, each with why the
+        device cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
+        return self.device.importers()
+
+    def _imported(self, handle: MemHandle) -> Memory:
+        if handle.kind == "fd":
+            return self.device.import_(handle.fileno(), handle.nbytes, handle.offset)
+        if handle.kind == "cl_mem":
+            return self.device.import_cl_mem(handle.pointer, handle.nbytes)
+        if handle.kind == "hardware_buffer":
+            return self.device.import_hardware_buffer(handle.pointer, handle.nbytes)
+        array = handle.array
+        assert array is not None
+        return self.device.wrap(array)
 
     def check_size(self, nbytes: int) -> None:
         """Raise LimitExceeded for more memory than the device allocates at once."""

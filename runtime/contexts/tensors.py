@@ -15,9 +15,8 @@ from gputune.runtime.native.counting import tensor_counters
 from gputune.runtime.native.declarations import Value as Slot
 from gputune.runtime.values import MOST_KNOWN, Array, Kind, Known, Tensor, Tensors, Value
 
-_SHARED, _MAPPED = "shared", "mapped"
-"""What C says of memory that host and device see without commands, and of memory that takes some; else why it is
-copied."""
+_SHARED = "shared"
+"""What C says of memory that host and device see without commands."""
 
 
 @dataclass(eq=False)
@@ -95,7 +94,7 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
         for tensor, slot in (*self._slots, *self._taken):
             if tensor.registered is not None:
                 memory = self._memory(tensor.registered, tensor)
-                shared = memory.kind in (_SHARED, _MAPPED)
+                shared = bool(memory.importer)
             elif tensor.shared is not None or tensor.record.memory_type == "raw":
                 memory = self._shared(tensor)
                 shared = memory.kind == _SHARED
@@ -159,7 +158,7 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
                 lease.release()
                 raise
             known = self._known[id(handle)] = Known(handle, _Taken(memory, own), lease=lease)
-            if memory.kind not in (_SHARED, _MAPPED):
+            if not memory.importer:
                 known.reason = memory.kind
                 self._warn(f"{tensor.kind} {tensor.name!r} is copied: {memory.kind}")
         else:

@@ -136,13 +136,13 @@ def test_memory_that_cannot_be_used_is_copied_and_said_once(executor: Executor) 
     start = -room.ctypes.data % 4096 + 4
     with MemHandle.from_array(room[start : start + NBYTES]) as x:
         x.view("float32", (ELEMENTS,))[...] = X
-        with pytest.warns(UserWarning, match="input 'x' is copied: its address is no multiple of 128 bytes"):
+        with pytest.warns(UserWarning, match=r"input 'x' is copied: .*its address is no multiple of 128 bytes"):
             executor.register("x", x)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for _ in range(2):
                 np.testing.assert_array_equal(executor.run()["y"], Y)
-        assert executor.counters.last["x"].reason == "its address is no multiple of 128 bytes"
+        assert executor.counters.last["x"].reason in executor.warnings[0]
         assert len(executor.warnings) == 1
         executor.unregister("x")
 
