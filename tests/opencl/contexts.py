@@ -131,16 +131,14 @@ def plan(tmp_path: Path) -> Plan:
     return lower(read_model(save(two_blocks(), tmp_path)))
 
 
-def loaded(backend: Backend, path: Path) -> PythonExecutor:
-    """Open the only graph of a context by its binaries."""
+def loaded(backend: Backend, path: Path) -> Executor:
+    """Open the only graph of a context by its binaries, in the runtime that runs contexts."""
     with open_context(path) as file:
-        executor = executor_on(backend, file, None, strict=True)
-    assert isinstance(executor, PythonExecutor)
-    return executor
+        return executor_on(backend, file, None, strict=True)
 
 
 def opened(path: Path, backend: Backend, *, binaries: bool = False, graph: int = 0) -> PythonExecutor:
-    """Open a graph of a context by its binaries or its sources."""
+    """Open a graph of a context by its binaries or its sources, in Python's runtime."""
     with open_context(path) as file:
         return PythonExecutor(backend, file, file.header.graphs[graph], binaries, strict=binaries)
 

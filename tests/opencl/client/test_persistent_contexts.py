@@ -37,7 +37,7 @@ from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
-from tests.opencl.contexts import contexts, inputs_of, loaded, plan
+from tests.opencl.contexts import contexts, inputs_of, opened, plan
 from tests.strategies.files.contexts import header_of, with_header
 
 __all__ = ["plan"]
@@ -66,7 +66,7 @@ def assert_right(executor: Executor, plan: Plan, inputs: dict[str, np.ndarray], 
 
 
 def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
     assert not executor.warnings
     assert 0 < len(executor.graph.persistent) < len(executor.graph.launches)
     generator = np.random.default_rng(1)
@@ -96,7 +96,7 @@ def profiled(executor: PythonExecutor, level: str, inferences: int = 3) -> Log:
 
 def test_a_loaded_context_needs_its_file_no_more(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     path = contexts(backend, plan, tmp_path / "model.bin")
-    executor, other = loaded(backend, path), loaded(backend, path)
+    executor, other = opened(path, backend, binaries=True), opened(path, backend, binaries=True)
     inputs = inputs_of(executor, 1)
     other.persistent_kernels = False
     wanted = executor.run(inputs), other.run(inputs)
@@ -117,7 +117,7 @@ def test_launches_inside_of_persistent_kernels_are_marked(
         pytest.skip("this driver has no clock for kernels")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
     found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
     assert len(found.inferences) == 20 >= len(found.marked) > 0
@@ -133,7 +133,7 @@ def test_launches_inside_of_persistent_kernels_are_marked(
 def test_a_log_says_why_launches_inside_have_no_marks(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
     assert profiled(executor, "detailed").graphs[0].unmarked == "--profiling_level qhas records them"
     monkeypatch.setattr("gputune.runtime.execution.marked.ticks_of", lambda *_: "")
     found = profiled(executor, "qhas")
@@ -146,7 +146,7 @@ def test_without_a_processor_for_each_group_launches_run_one_by_one(
 ) -> None:
     path = contexts(backend, plan, tmp_path / "model.bin")
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
-    executor = loaded(backend, path)
+    executor = opened(path, backend, binaries=True)
     (warning,) = executor.warnings
     assert warning.startswith("launches run one by one: the persistent kernel needs ")
     assert_right(executor, plan, inputs_of(executor, 1))
@@ -170,7 +170,7 @@ def test_what_is_given_up_is_run_again_by_launches(
 ) -> None:
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)
     for seed in range(100):
@@ -245,7 +245,7 @@ def test_it_is_resumed_behind_each_launch(
         original, count = persistent._part, itertools.count(1)
         monkeypatch.setattr(persistent, "_part", lambda *both: original(*both) if next(count) % 4 else None)
     path = contexts(backend, plan, tmp_path / "model.bin")
-    executor = loaded(backend, path)
+    executor = opened(path, backend, binaries=True)
     with open_context(path) as file:
         programs = load_persistent_programs(backend, file, executor.graph.persistent, {}, executor.warnings.append)
     assert programs is not None
@@ -332,7 +332,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
     context = rewritten(path, older)
     write_context(path, context)
     path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
-    executor = loaded(backend, path)
+    executor = opened(path, backend, binaries=True)
     (warning,) = executor.warnings
     assert "an older gputune" in warning
     assert executor.runs is None
@@ -360,7 +360,7 @@ print(executor.runs.launches, executor.runs.inferences)
 def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("groups do not run at the same time here")
-    executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
+    executor = opened((path := contexts(backend, plan, tmp_path / "model.bin")), backend, binaries=True)
     inputs = inputs_of(executor, 0)
     (want,) = evaluate(plan, inputs).values()
     arrays: dict[str, Any] = {"wanted": want, **inputs}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import write_context
@@ -42,8 +43,16 @@ def expected(x: np.ndarray) -> np.ndarray:
     return result
 
 
-def write(path: Path, backend: Backend, elements: int, arena_bytes: int, memory_type: MemoryType = "raw") -> Path:
-    """A context for x and y of so many floats; arena_bytes must be a multiple of theirs."""
+def write(
+    path: Path,
+    backend: Backend,
+    elements: int,
+    arena_bytes: int,
+    memory_type: MemoryType = "raw",
+    device: DeviceIdentity | None = None,
+) -> Path:
+    """A context for x and y of so many floats; arena_bytes must be a multiple of theirs. device: for which it says that
+    it was made, by default the backend's."""
     nbytes, items = 4 * elements, elements // VECTOR
     if arena_bytes % nbytes or items % LOCAL:
         raise ValueError(f"an arena of {arena_bytes} bytes for tensors of {nbytes}")
@@ -69,7 +78,7 @@ def write(path: Path, backend: Backend, elements: int, arena_bytes: int, memory_
             graphs=(graph,),
             programs=(ProgramRecord(backend.harvest(program), SOURCE, options),),
             weights=(),
-            device=backend.identity.to_dict(),
+            device=(device or backend.identity).to_dict(),
             tier="made",
             configuration=CONFIGURATION,
             versions={},

@@ -40,9 +40,9 @@ def test_each_combination_costs_what_the_table_says(
     assert [numbers(executor.counters.load[name]) for name in "xy"] == [(0, 0, 0, 0, at_load)] * 2
     handles: list[MemHandle] = []
     if given != "arrays":
-        make = MemHandle.allocate if given == "memfd" else backend.allocate_handle
-        handles = [make(NBYTES) for _ in "xy"]
-        maps = 0 if all(backend.import_memory(handle).coherent for handle in handles) else 1
+        own = executor.graph.inputs[0], executor.graph.outputs[0]
+        handles = [MemHandle.allocate(NBYTES) if given == "memfd" else executor.allocate_for(one) for one in own]
+        maps = 0 if all(one.kind == "svm" or backend.import_memory(one).coherent for one in handles) else 1
         handles[0].view("float32", (ELEMENTS,))[...] = X
     for number in range(3):
         late = 1 - at_load if number == 0 else 0

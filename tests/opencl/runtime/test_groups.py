@@ -12,6 +12,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.memory_need import largest_arenas
+from gputune.runtime.contexts.device import runs_in_c
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.groups import ContextGroup
 from gputune.runtime.loading.model import ContextSource
@@ -65,8 +66,8 @@ def group_of(backend: Backend, paths: list[Path], streams: int = 1) -> ContextGr
 
 
 def pour(executor: Executor) -> None:
-    """NaNs into all arenas, in order with what is launched."""
-    for buffer in inside(executor)._shared.arenas or ():
+    """NaNs into all arenas, in order with what is launched; C's are not seen from here."""
+    for buffer in [] if runs_in_c() else inside(executor)._shared.arenas or ():
         inside(executor)._backend.fill(buffer, POISON)
 
 

@@ -26,7 +26,7 @@ from gputune.core.errors import ContextClosed, MemoryInUse
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.records import MemoryType
-from gputune.runtime.execution.executor import PythonExecutor
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from tests.opencl.runtime import made
 
@@ -56,7 +56,7 @@ class HandleSequences(RuleBasedStateMachine):
     @initialize(which=st.integers(0, 1))
     def load(self, which: int) -> None:
         with open_context(self.paths[which]) as file:
-            self.executor = PythonExecutor(self.backend, file, file.header.graphs[0], binaries=True, strict=True)
+            self.executor = executor_on(self.backend, file, None, strict=True)
         self.handles: list[MemHandle] = []
         self.registered: dict[str, MemHandle] = {}
         self.closed = False

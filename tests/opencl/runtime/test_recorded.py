@@ -20,7 +20,7 @@ from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.queues import choice
 from gputune.runtime.queues.recorded import RecordedQueue, Recording
-from tests.opencl.contexts import contexts, inputs_of, loaded, plan
+from tests.opencl.contexts import contexts, inputs_of, opened, plan
 from tests.opencl.runtime import made
 
 __all__ = ["plan"]
@@ -42,7 +42,7 @@ def queue(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> RecordedQueue:
 
 @pytest.fixture
 def executor(queue: RecordedQueue, backend: Backend, tmp_path: Path) -> Iterator[PythonExecutor]:
-    with loaded(backend, made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES)) as executor:
+    with opened(made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES), backend, binaries=True) as executor:
         yield executor
 
 
@@ -104,7 +104,7 @@ def test_replays_keep_the_order_and_the_bits_of_launches(backend: Backend, queue
 def test_a_network_gives_the_bits_of_launches(
     queue: RecordedQueue, backend: Backend, plan: Any, tmp_path: Path, persistent: bool
 ) -> None:
-    with loaded(backend, contexts(backend, plan, tmp_path / "model.bin")) as executor:
+    with opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True) as executor:
         executor.persistent_kernels = persistent and executor.graph.persistent != ()
         by_persistent = executor._persistent if executor.persistent_kernels else None
         if by_persistent is not None:
@@ -168,7 +168,7 @@ def test_a_context_may_forbid_it(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configuration: dict[str, Any], recorded: bool
 ) -> None:
     monkeypatch.setattr(made, "CONFIGURATION", made.CONFIGURATION | configuration)
-    with loaded(backend, made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES)) as executor:
+    with opened(made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES), backend, binaries=True) as executor:
         assert (executor._recorded is not None) == recorded
 
 
