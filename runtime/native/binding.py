@@ -34,6 +34,7 @@ from gputune.runtime.native.declarations import (
     Value,
 )
 
+LEVELS = "basic", "detailed", "qhas"
 Array = npt.NDArray[Any]
 Bytes = bytes | bytearray | memoryview
 
@@ -255,9 +256,11 @@ class Device(_Object):
         below = (self,) if group is None else (self, group)
         return Graph(self.native, self.native.made("load", self.pointer, file.pointer, byref(wanted)), *below)
 
-    def profile(self, path: Path, detailed: bool = False) -> Profile:
-        """Open a profile log. Raises DeviceError, OSError."""
-        return Profile(self.native, self.native.made("open_profile", self.pointer, _path(path), int(detailed)), self)
+    def profile(self, path: Path | None, level: str = "basic") -> Profile:
+        """Open a profile log, whose records are kept without a path until they are taken. Raises DeviceError,
+        OSError."""
+        name, place = None if path is None else _path(path), LEVELS.index(level)
+        return Profile(self.native, self.native.made("open_profile", self.pointer, name, place), self)
 
 
 class Memory(_Object):
@@ -344,6 +347,19 @@ class Profile(_Object):
 
     close_by = "close_profile"
 
+    def take(self) -> bytes:
+        """Return the bytes of records that were made since the last call; the profile has no file. Raises DeviceError,
+        ValueError."""
+        nbytes = c_size_t()
+        self.native.checked("profile_take", self.pointer, None, byref(nbytes))
+        data = ctypes.create_string_buffer(nbytes.value)
+        self.native.checked("profile_take", self.pointer, data, byref(nbytes))
+        return data.raw[: nbytes.value]
+
+    def write_marks(self) -> None:
+        """Write the inferences with marks that are not written yet. Raises DeviceError, OSError."""
+        self.native.checked("write_marks", self.pointer)
+
 
 class Graph(_Object):
     """Run a loaded graph."""
@@ -426,6 +442,11 @@ class Graph(_Object):
     def record(self, profile: Profile | None) -> None:
         """Record the inferences from now on; None ends that. Raises DeviceError."""
         self.native.checked("record", self.pointer, None if profile is None else profile.pointer)
+
+    def record_marked(self, profile: Profile) -> None:
+        """Run and record the inferences from now on as persistent kernels with marks. Raises CannotMark,
+        DeviceError."""
+        self.native.checked("record_marked", self.pointer, profile.pointer)
 
     def set_perf_profile(self, preset: str | None) -> None:
         """Make inferences from now on vote as a preset says; None ends that. Raises ValueError."""

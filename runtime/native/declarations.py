@@ -202,6 +202,9 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "load_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts)]),
     "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),
     "record": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "record_marked": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "write_marks": (c_int, [c_void_p, _ERROR]),
+    "profile_take": (c_int, [c_void_p, c_void_p, c_void_p, _ERROR]),
     "close_profile": (c_int, [c_void_p, _ERROR]),
 }
 """Result and arguments of each function of gputune.h, by its name without `gputune_`."""

@@ -56,7 +56,7 @@ class Fake:
         self._library.fake_fail_at.argtypes = [ctypes.c_long]
         self._library.fake_alive.restype = self._library.fake_calls.restype = ctypes.c_long
         self._library.fake_failed.restype = ctypes.c_char_p
-        self._library.fake_stamp.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+        self._library.fake_stamp.argtypes = 4 * [ctypes.c_uint64]
         self._library.fake_delay.argtypes = self._library.fake_refuse.argtypes = [ctypes.c_long]
         for name in ("cpu", "devices", "lose", "status"):
             getattr(self._library, f"fake_{name}").argtypes = [ctypes.c_long]
@@ -127,9 +127,9 @@ class Fake:
         """Makes calls that fail return this status from now on; -5 is the usual one."""
         self._library.fake_status(status)
 
-    def stamp(self, begun_ns: int, ended_ns: int) -> None:
+    def stamp(self, queued_ns: int, submitted_ns: int, begun_ns: int, ended_ns: int) -> None:
         """Gives events these times from now on; 0: their own."""
-        self._library.fake_stamp(begun_ns, ended_ns)
+        self._library.fake_stamp(queued_ns, submitted_ns, begun_ns, ended_ns)
 
     def fail_at(self, call: int) -> None:
         """Makes the call of this number from now on fail; 0: none."""

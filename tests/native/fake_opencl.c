@@ -54,7 +54,7 @@ struct object {
 static atomic_long alive, calls, failing;
 static atomic_int status_of_failures = -5;
 #define OUT_OF_RESOURCES atomic_load(&status_of_failures)
-static _Atomic uint64_t begun_ns, ended_ns; /* of each event; 0: as it was */
+static _Atomic uint64_t stamps_ns[4]; /* of each event: queued, submitted, begun and ended; 0: as it was */
 static _Atomic(const char *) failed = "";
 static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
 static int platform, devices[2]; /* whose addresses are their handles */
@@ -98,9 +98,9 @@ API void fake_fail_at(long number) {
 API void fake_status(long status) { atomic_store(&status_of_failures, (int)status); }
 
 /* Events have these times from now on; 0: those that they have. */
-API void fake_stamp(uint64_t begun, uint64_t ended) {
-    atomic_store(&begun_ns, begun);
-    atomic_store(&ended_ns, ended);
+API void fake_stamp(uint64_t queued, uint64_t submitted, uint64_t begun, uint64_t ended) {
+    const uint64_t stamps[] = {queued, submitted, begun, ended};
+    for (int at = 0; at < 4; at++) atomic_store(&stamps_ns[at], stamps[at]);
 }
 
 /* Where the call is that was made to fail. */
@@ -606,7 +606,6 @@ API int32_t clGetEventInfo(object *event, uint32_t what, size_t room, void *to, 
 }
 
 API int32_t clGetEventProfilingInfo(object *event, uint32_t what, size_t room, void *to, size_t *needed) {
-    const bool end = what == 0x1283;
-    const uint64_t stamp = end ? atomic_load(&ended_ns) : atomic_load(&begun_ns);
-    return answer_number(stamp ? stamp : end ? event->ended_ns : event->begun_ns, 8, room, to, needed);
+    const uint64_t stamp = atomic_load(&stamps_ns[what - 0x1280]);
+    return answer_number(stamp ? stamp : what == 0x1283 ? event->ended_ns : event->begun_ns, 8, room, to, needed);
 }

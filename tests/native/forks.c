@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
     snprintf(log, sizeof log, "%s/profile.log", argv[3]);
     snprintf(other, sizeof other, "%s/other.log", argv[3]);
     open_all(argv[1], argv[2], log);
-    fputs("not written yet", profile->log);
+    fputs("not written yet", profile->log.file);
     device_take(device); /* as another thread may have it just now */
     fflush(stdout);
     const pid_t child = fork();

@@ -268,7 +268,8 @@ def test_classes_of_cpp_run_it(app: Path, tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     ran = bare(["./a.out", app / "model.bin"], tmp_path, GPUTUNE_OPENCL_LIBRARY=str(fake_library()))
     assert ran.returncode == 0, ran.stderr
-    doubled, refused = ran.stdout.splitlines()
+    doubled, taken, refused = ran.stdout.splitlines()
+    assert taken == "1 1"
     assert doubled == f"{4 * 2**STAGES}"
     assert refused.startswith("invalid_argument: ")
 

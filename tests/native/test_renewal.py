@@ -21,7 +21,7 @@ USERS: dict[str, Callable[[Device, File, Path], AbstractContextManager[object]]]
     "group": lambda device, file, folder: device.group([file]),
     "memory": lambda device, file, folder: device.allocate(VALUES.nbytes),
     "memory of the application": lambda device, file, folder: device.wrap(VALUES),
-    "profile": lambda device, file, folder: device.profile(folder / "log", detailed=True),
+    "profile": lambda device, file, folder: device.profile(folder / "log", level="detailed"),
 }
 
 
@@ -73,7 +73,7 @@ def test_it_works_as_before(fake: Fake, device: Device, file: File, tmp_path: Pa
             device.group([file]) as group,
             device.load(file, group=group) as graph,
             device.load(file) as alone,
-            device.profile(tmp_path / "log", detailed=True) as profile,
+            device.profile(tmp_path / "log", level="detailed") as profile,
         ):
             graph.record(profile)
             for each in (graph, alone):

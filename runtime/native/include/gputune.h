@@ -315,13 +315,24 @@ void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, g
 
 /* --- profiling --------------------------------------------------------------------------------------------------- */
 
-typedef enum gputune_level { GPUTUNE_BASIC, GPUTUNE_DETAILED } gputune_level;
+typedef enum gputune_level { GPUTUNE_BASIC, GPUTUNE_DETAILED, GPUTUNE_QHAS } gputune_level;
 
-/* Open a log for `gputune profile-viewer`. It records whole inferences; at level detailed, each launch. */
+/* Open a log for `gputune profile-viewer`. It records whole inferences; at level detailed, start and end of each
+ * launch; at level qhas, also when a launch was queued and submitted. path: a file, which is replaced; NULL: records
+ * are kept until you take them. */
 gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
                                   gputune_profile **profile, gputune_error *error);
-/* Record the inferences of a graph from now on; NULL ends that. */
+/* Record the inferences of a graph from now on; NULL ends that. You may change it before each inference. */
 gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error);
+/* Run and record the inferences of a graph from now on as persistent kernels that mark when each launch inside of them
+ * began and ended; the profile has level qhas. Fails with GPUTUNE_CANNOT_MARK where that is impossible; the line says
+ * why. The first inference loads code and is not recorded, and neither is one that persistent kernels give up. The
+ * others are written together: by gputune_write_marks, and when the graph is unloaded or the profile closed. */
+gputune_code gputune_record_marked(gputune_graph *graph, gputune_profile *profile, gputune_error *error);
+gputune_code gputune_write_marks(gputune_profile *profile, gputune_error *error);
+/* Take bytes of the records of a profile without a file, in order. A record is there when its inference has ended.
+ * nbytes: the room in data before, the bytes taken after. data NULL: only count what is there. */
+gputune_code gputune_profile_take(gputune_profile *profile, void *data, size_t *nbytes, gputune_error *error);
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error);
 
 #ifdef __GNUC__

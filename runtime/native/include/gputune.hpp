@@ -97,6 +97,18 @@ inline void close_profile(gputune_profile *profile) { gputune_close_profile(prof
 struct Profile : Owned<gputune_profile, close_profile> {
     Profile(Device &device, const std::string &path, gputune_level level = GPUTUNE_DETAILED)
         : Owned(gputune_open_profile, device.get(), path.c_str(), level) {}
+    // Without a file, records are kept until take() returns them.
+    explicit Profile(Device &device, gputune_level level = GPUTUNE_DETAILED)
+        : Owned(gputune_open_profile, device.get(), static_cast<const char *>(nullptr), level) {}
+    void write_marks() { call(gputune_write_marks, get()); }
+    std::vector<unsigned char> take() {
+        std::size_t nbytes = 0;
+        call(gputune_profile_take, get(), static_cast<void *>(nullptr), &nbytes);
+        std::vector<unsigned char> data(nbytes);
+        if (nbytes) call(gputune_profile_take, get(), static_cast<void *>(data.data()), &nbytes);
+        data.resize(nbytes);
+        return data;
+    }
 };
 
 inline gputune_value value(void *data, const char *name = nullptr) { return {name, data, nullptr}; }
@@ -120,6 +132,7 @@ struct Graph : Owned<gputune_graph, gputune_unload> {
     void set_one_by_one(bool one_by_one) { gputune_set_one_by_one(get(), one_by_one); }
     bool has_persistent() const { return gputune_has_persistent(get()); }
     std::string last_form() const { return gputune_last_form(get()); }
+    void record_marked(const Profile &profile) { call(gputune_record_marked, get(), profile.get()); }
     void set_perf_profile(const char *preset) { call(gputune_set_perf_profile, get(), preset); }
 };
 

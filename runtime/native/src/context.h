@@ -13,7 +13,8 @@
 
 typedef gputune_identity identity;
 
-typedef enum buffer_kind { INPUT, OUTPUT, ARENA, WEIGHTS, PACKED, COUNTERS, STATUS, BUFFER_KINDS } buffer_kind;
+typedef enum buffer_kind { INPUT, OUTPUT, ARENA, WEIGHTS, PACKED, COUNTERS, STATUS, MARKS, BUFFER_KINDS } buffer_kind;
+/* MARKS: memory of a profiler, which no file names. */
 enum { STATUS_BYTES = 64, FLAG = 0, ROUNDS = 1, LONGEST = 2 }; /* 32-bit places of the status */
 enum { OFFSET_BYTES = 16 };
 

@@ -10,6 +10,7 @@
  * A packing is a graph of a moment: pack fills it in, runs its launches once and takes its arena. */
 #include "graph.h"
 #include "inference.h"
+#include "marked.h"
 #include "persistent.h"
 #include "profile.h"
 #include "programs.h"
@@ -231,6 +232,7 @@ static gputune_code open_persistent(gputune_graph *graph, gputune_error *error) 
     TRY(new_memory_in(graph, graph->places[COUNTERS], record->counter_bytes, false, &own, error));
     TRY(new_memory_in(graph, graph->places[STATUS], STATUS_BYTES, true, &own, error));
     TRY(bind_launches(graph, record->persistent, record->persistent_count, &graph->kernels, error));
+    TRY(marked_prepare(graph, error));
     return persistent_open(graph, own->host, error);
 }
 
@@ -316,6 +318,7 @@ void gputune_unload(gputune_graph *graph) {
     record_no_more(graph);
     free(graph->persistent);
     recorded_forget(graph, NULL); /* before what it uses */
+    marked_close(graph, here);
     unbind(graph);
     leave_held(graph);
     release_all(device, &graph->own);

@@ -66,6 +66,7 @@ typedef struct tensor {
 typedef struct persistent persistent; /* persistent.c: breaker, calibration, counts of runs */
 typedef struct recorded recorded;     /* recorded.c: the launches as a recorded queue */
 typedef struct recorder recorder;     /* profile.c */
+typedef struct marked marked;         /* marked.c: the persistent kernels with marks */
 typedef struct async async;           /* async.c: a thread and a queue of inferences */
 typedef struct votes votes;           /* power.c */
 
@@ -103,7 +104,8 @@ struct gputune_graph {
     } *warnings, *reasons; /* reasons: why tensors were copied */
     persistent *persistent; /* NULL: launches one by one */
     recorded *recorded;     /* NULL: launches are enqueued */
-    recorder *recorder;
+    recorder *recorder, *recorders; /* NULL or one of these: what records the next inference */
+    marked *marked; /* NULL: it has no persistent form */
     async *async;
     votes *votes;
     uint64_t load_ns;
@@ -154,7 +156,8 @@ void async_close(async *async);
 /* digest.c: of a graph's launches, in hex. */
 gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *error);
 
-/* profile.c: as gputune_open_profile, to a stream, which is closed with the profile, or at once where that fails. */
+/* profile.c: as gputune_open_profile, to a stream, which is closed with the profile, or at once where that fails. NULL:
+ * records are kept until they are taken. */
 gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, gputune_profile **profile,
                         gputune_error *error);
 

@@ -227,8 +227,7 @@ static gputune_code infer(gputune_graph *graph, gputune_error *error) {
     }
     if (!code) code = launch_all(graph, error);
     stamp(graph, PART_ENQUEUE, -1, &since_ns);
-    if (graph->recorder && !code && !graph->over) code = finish(graph->stream, error);
-    if (graph->recorder && !code) graph->over = true;
+    if (graph->recorder && !code) code = record_finish(graph, error);
     stamp(graph, PART_WAIT, -1, &since_ns);
     for (size_t i = inputs; i < graph->tensor_count && !code; i++)
         if (tensors[i].data && !tensors[i].own->host) code = take(graph, &tensors[i], error);

@@ -277,6 +277,19 @@ gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune
     return calibrate(graph, kernel, error);
 }
 
+gputune_code persistent_prepare(gputune_graph *graph, gputune_error *error) {
+    return prepare(graph, rounds_of(graph->persistent), error);
+}
+
+gputune_code persistent_gave_up(gputune_graph *graph, int32_t *flag, gputune_error *error) {
+    int32_t status[STATUS_BYTES / 4];
+    TRY(status_after(graph, status, error));
+    *flag = status[FLAG];
+    if (!*flag) return GPUTUNE_OK;
+    if (*flag < 0 || (size_t)*flag > graph->record->info.launch_count) *flag = 1;
+    return fill_counters(graph, 0, error);
+}
+
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
     const breaker *breaker = &graph->persistent->breaker;
     if (breaker_persistent(breaker)) {

@@ -1,44 +1,48 @@
-/* Logs of inferences in the form of runtime/profiling/log.py: MsgPack arrays [kind, fields]. At the level detailed
- * launches run one by one on a queue with the device's clock. An offset leads to the host's, in the middle of what
- * readings of both clocks leave, or else the host's times around calls. */
+/* Records inferences in logs. Where launches are timed they run one by one on a queue with the device's clock, or as
+ * persistent kernels with marks (marked.c). Each inference's line to the host's clock follows from readings of both
+ * clocks, or else from the host's times around calls. As runtime/profiling/{recorder,profiler}.py. */
 #include "profile.h"
 #include "inference.h"
+#include "log.h"
+#include "marked.h"
+#include "marks.h"
+#include "persistent.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST_EVENTS = 512, MOST_BOUNDS = 8 };
-#define MOST_RATE 500e-6 /* how far two clocks run apart at most */
+enum { MOST_EVENTS = 512, MOST_STAMPS = 4 };
+static const char *const LEVELS[] = {
+    [GPUTUNE_BASIC] = "basic", [GPUTUNE_DETAILED] = "detailed", [GPUTUNE_QHAS] = "qhas"};
 
 struct gputune_profile {
     gputune_device *device;
     gputune_level level;
-    FILE *log;
-    mutex turn; /* of the log: graphs on different streams write there */
+    profile_log log;
     uint64_t graphs;
-    cl_command_queue queue; /* with the device's clock; made when it is needed */
 };
 
+/* Of one graph in one profile; two where inferences with marks are recorded, too. */
 struct recorder {
+    recorder *next; /* of the graph's */
     gputune_profile *profile;
     uint64_t place, number, begun_ns, write_ns;
     size_t part_count, part_space;
     int64_t (*parts)[4];
-    int64_t (*times)[2]; /* of each launch, by the device's clock */
+    size_t kernel_count, columns; /* of `times`, NULL: nothing is timed */
+    int64_t *times;               /* of each launch, or of each kernel with marks, by the device's clock */
     cl_event events[MOST_EVENTS];
     size_t harvested, pending;
-    cl_command_queue usual;
-    struct bounds { /* moments by the device's clock, and times of the host's that they are not before and not after */
-        int64_t device, before, after;
-    } bounds[MOST_BOUNDS];
-    size_t bound_count, read; /* read: those whose moment is known; of others `device` is the place of an event */
+    cl_command_queue queue, usual; /* queue: with the device's clock */
+    clock_bound before[MOST_STAMPS], after[MOST_STAMPS];
+    size_t stamps, read; /* read: those whose moment is known; of others `device` is the place of an event */
     bool has_timer;
+    clock_tracker clock;
+    kept_marks *marks; /* inferences with marks that are not written yet; NULL: it records others */
+    bool is_loaded, is_whole; /* with marks: the driver has loaded the code; the last one was not given up */
+    gputune_error failed;     /* what record_begin could not do */
 };
 
 uint64_t now_ns(void) {
@@ -49,90 +53,12 @@ uint64_t now_ns(void) {
 
 double processor_ns(void) { return (double)clock() * (1e9 / CLOCKS_PER_SEC); }
 
-/* --- MsgPack --- */
-
-enum { BIN = 0xc6, UINT = 0xcf, INT = 0xd3, TEXT = 0xdb, ARRAY = 0xdd, MAP = 0xdf, YES = 0xc3, NO = 0xc2 };
-
-static void put(FILE *log, int kind, uint64_t value) {
-    putc(kind, log);
-    for (int bits = kind == UINT || kind == INT ? 64 : kind == YES || kind == NO ? 0 : 32; bits; bits -= 8)
-        putc((int)(value >> (bits - 8) & 255), log);
-}
-
-static void put_text(FILE *log, const char *text) {
-    put(log, TEXT, strlen(text));
-    fputs(text, log);
-}
-
-static void put_field(FILE *log, const char *name, int kind, uint64_t value) {
-    put_text(log, name);
-    put(log, kind, value);
-}
-
-static void put_text_field(FILE *log, const char *name, const char *text) {
-    put_text(log, name);
-    put_text(log, text);
-}
-
-static void put_sizes(FILE *log, const char *name, const size_t *sizes, size_t count) {
-    put_field(log, name, ARRAY, count);
-    for (size_t i = 0; i < count; i++) put(log, UINT, sizes[i]);
-}
-
-/* 64-bit integers, the lowest byte first. */
-static void put_block(FILE *log, const char *name, const int64_t *numbers, size_t count) {
-    put_field(log, name, BIN, count * 8);
-    for (size_t i = 0; i < count; i++)
-        for (int bits = 0; bits < 64; bits += 8) putc((int)((uint64_t)numbers[i] >> bits & 255), log);
-}
-
-static void put_tensors(FILE *log, const char *name, const gputune_tensor *tensors, size_t count) {
-    put_field(log, name, MAP, count);
-    for (size_t i = 0; i < count; i++) put_field(log, tensors[i].name, UINT, tensors[i].nbytes);
-}
-
-static void begin_record(FILE *log, const char *kind, size_t fields) {
-    put(log, ARRAY, 2);
-    put_text(log, kind);
-    put(log, MAP, fields);
-}
-
-/* What was measured survives this process. */
-static gputune_code end_record(FILE *log, gputune_error *error) {
-    return fflush(log) ? fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno)) : 0;
-}
-
-/* --- graphs --- */
-
-static gputune_code put_graph(FILE *log, const gputune_graph *graph, gputune_error *error) {
-    const graph_record *record = graph->record;
-    char digest[65];
-    TRY(digest_of(record, digest, error));
-    begin_record(log, "graph", 11);
-    put_text_field(log, "name", record->info.name);
-    put_text_field(log, "context", graph->context->name);
-    put_text_field(log, "digest", digest);
-    put_field(log, "computes", graph->context->computes ? YES : NO, 0);
-    put_field(log, "launches", ARRAY, record->info.launch_count);
-    for (size_t i = 0; i < record->info.launch_count; i++) {
-        const launch *launch = &record->launches[i];
-        put(log, MAP, 5);
-        put_text_field(log, "operation", launch->operation);
-        put_text_field(log, "task", launch->task);
-        put_text_field(log, "entry", launch->entry);
-        put_sizes(log, "global_size", launch->global_size, launch->dimensions);
-        put_sizes(log, "local_size", launch->local_size, launch->dimensions);
-    }
-    put_tensors(log, "inputs", record->info.inputs, record->info.input_count);
-    put_tensors(log, "outputs", record->info.outputs, record->info.output_count);
-    put_sizes(log, "arena_bytes", record->arenas, record->arena_count);
-    put_field(log, "persistent", UINT, record->persistent_count);
-    put_field(log, "load_ns", UINT, graph->load_ns);
-    put_text_field(log, "unmarked", record->persistent_count ? "an application's own inferences are not marked" : "");
-    return end_record(log, error);
-}
-
 /* --- the clocks --- */
+
+static void stamp_clock(recorder *recorder, int64_t device, int64_t before, int64_t after) {
+    recorder->before[recorder->stamps] = (clock_bound){device, before};
+    recorder->after[recorder->stamps++] = (clock_bound){device, after};
+}
 
 /* Reads both clocks, where the device allows that. */
 static void read_clocks(recorder *recorder) {
@@ -141,36 +67,31 @@ static void read_clocks(recorder *recorder) {
     const int64_t before = (int64_t)now_ns();
     recorder->has_timer = recorder->has_timer && !device->cl.GetDeviceAndHostTimer(device->id, &device_ns, &host_ns);
     if (!recorder->has_timer) return;
-    recorder->bounds[recorder->bound_count++] = (struct bounds){(int64_t)device_ns, before, (int64_t)now_ns()};
-    recorder->read = recorder->bound_count;
+    stamp_clock(recorder, (int64_t)device_ns, before, (int64_t)now_ns());
+    recorder->read = recorder->stamps;
 }
 
-/* Bounds that contradict each other, since clocks run apart, get an offset that is off by no more than they do. */
-static void put_clock(FILE *log, const recorder *recorder) {
-    const struct bounds *bounds = recorder->bounds;
-    int64_t least = INT64_MIN, most = INT64_MAX;
-    for (size_t i = 0; i < recorder->bound_count; i++) {
-        const int64_t before = bounds[i].before - bounds[i].device, after = bounds[i].after - bounds[i].device;
-        least = before > least ? before : least;
-        most = after < most ? after : most;
-    }
-    const int64_t run = bounds[recorder->bound_count - 1].device - bounds[0].device;
-    put_field(log, "clock", ARRAY, 5);
-    put(log, INT, (uint64_t)(bounds[0].device + run / 2));
-    put(log, INT, (uint64_t)(least + (most - least) / 2));
-    put(log, INT, 0); /* equal rates */
-    put(log, INT, (uint64_t)(llabs(most - least) / 2 + (int64_t)(MOST_RATE * (double)run) + 2));
-    put_text(log, recorder->has_timer ? "device_and_host_timer" : "bracketed");
+/* waited_ns: the last launch ends before the wait for it. */
+static clock_fit fit_stamps(recorder *recorder, uint64_t waited_ns) {
+    size_t afters = recorder->stamps;
+    const int64_t ended = recorder->times[recorder->harvested * recorder->columns - 1];
+    if (!recorder->has_timer) recorder->after[afters++] = (clock_bound){ended, (int64_t)waited_ns};
+    const clock_bounds bounds = {recorder->before, recorder->after, recorder->stamps, afters};
+    clock_fit found = track_clock(&recorder->clock, &bounds);
+    found.by_timer = recorder->has_timer;
+    return found;
 }
 
 /* --- inferences --- */
 
 void record_begin(gputune_graph *graph) {
     recorder *recorder = graph->recorder;
-    recorder->part_count = recorder->bound_count = recorder->read = recorder->harvested = recorder->pending = 0;
+    recorder->part_count = recorder->stamps = recorder->read = recorder->harvested = recorder->pending = 0;
+    recorder->failed.code = GPUTUNE_OK;
     if (recorder->times) {
         recorder->usual = graph->stream->queue;
-        graph->stream->queue = recorder->profile->queue;
+        graph->stream->queue = recorder->queue;
+        if (recorder->marks) marked_begin(graph, &recorder->failed);
         read_clocks(recorder);
     }
     recorder->begun_ns = now_ns();
@@ -183,24 +104,37 @@ void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t be
     memcpy(recorder->parts[recorder->part_count++], row, sizeof row);
 }
 
-static cl_ulong moment(const opencl *cl, cl_event event, cl_uint what) {
+static int64_t moment(const opencl *cl, cl_event event, cl_uint what) {
     cl_ulong ns = 0;
-    return cl->GetEventProfilingInfo(event, what, sizeof ns, &ns, NULL) ? 0 : ns;
+    return cl->GetEventProfilingInfo(event, what, sizeof ns, &ns, NULL) ? 0 : (int64_t)ns;
+}
+
+static int64_t earlier(int64_t one, int64_t other) { return one < other ? one : other; }
+
+/* A launch's moments: none is before the one in front of it, whatever the driver says. */
+static void read_times(const opencl *cl, cl_event event, int64_t *times, size_t columns) {
+    const int64_t started = moment(cl, event, CL_PROFILING_COMMAND_START);
+    const int64_t ended = moment(cl, event, CL_PROFILING_COMMAND_END);
+    times[columns - 2] = started;
+    times[columns - 1] = ended > started ? ended : started;
+    if (columns == 2) return;
+    times[1] = earlier(moment(cl, event, CL_PROFILING_COMMAND_SUBMIT), started);
+    times[0] = earlier(moment(cl, event, CL_PROFILING_COMMAND_QUEUED), times[1]);
 }
 
 /* Reads the timestamps of launches that are finished; keep: not of an inference that has failed. */
 static void harvest(recorder *recorder, bool keep) {
     const opencl *cl = &recorder->profile->device->cl;
-    for (; keep && recorder->read < recorder->bound_count; recorder->read++) {
-        struct bounds *bounds = &recorder->bounds[recorder->read];
-        bounds->device = (int64_t)moment(cl, recorder->events[bounds->device], CL_PROFILING_COMMAND_QUEUED);
+    for (; keep && recorder->read < recorder->stamps; recorder->read++) {
+        const cl_event event = recorder->events[recorder->before[recorder->read].device];
+        const int64_t queued = moment(cl, event, CL_PROFILING_COMMAND_QUEUED);
+        recorder->before[recorder->read].device = recorder->after[recorder->read].device = queued;
     }
     for (size_t i = 0; i < recorder->pending; i++) {
         if (!recorder->events[i]) continue;
-        const cl_ulong begun = moment(cl, recorder->events[i], CL_PROFILING_COMMAND_START);
-        const cl_ulong ended = moment(cl, recorder->events[i], CL_PROFILING_COMMAND_END);
-        if (keep) recorder->times[recorder->harvested][0] = (int64_t)begun;
-        if (keep) recorder->times[recorder->harvested++][1] = (int64_t)(ended > begun ? ended : begun);
+        if (keep)
+            read_times(cl, recorder->events[i], recorder->times + recorder->harvested++ * recorder->columns,
+                       recorder->columns);
         cl->ReleaseEvent(recorder->events[i]);
     }
     recorder->pending = 0;
@@ -208,9 +142,11 @@ static void harvest(recorder *recorder, bool keep) {
 
 gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
     recorder *recorder = graph->recorder;
-    const size_t count = graph->record->info.launch_count;
+    const bound *const kernels = recorder->marks ? marked_kernels(graph) : graph->launches;
+    const size_t count = recorder->kernel_count;
+    if (recorder->failed.code) return fail(error, recorder->failed.code, "%s", recorder->failed.message);
     if (!recorder->times) return start_inference(graph, error);
-    graph->total.launches++, graph->last.launches++;
+    if (!recorder->marks) graph->total.launches++, graph->last.launches++;
     for (size_t i = 0; i < count; i++) {
         if (recorder->pending == MOST_EVENTS) { /* drivers keep an event of each launch until it is read */
             const uint64_t begun_ns = now_ns();
@@ -221,32 +157,52 @@ gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
         const bool bounds = !recorder->has_timer && (i == 0 || i == count / 2 || i == count - 1);
         const int64_t before = bounds ? (int64_t)now_ns() : 0, place = (int64_t)recorder->pending++;
         recorder->events[place] = NULL;
-        TRY(enqueue(graph->stream, graph->launches + i, 1, recorder->events + place, error));
-        if (bounds) recorder->bounds[recorder->bound_count++] = (struct bounds){place, before, (int64_t)now_ns()};
+        TRY(enqueue(graph->stream, kernels + i, 1, recorder->events + place, error));
+        if (bounds) stamp_clock(recorder, place, before, (int64_t)now_ns());
     }
     return GPUTUNE_OK;
 }
 
-static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, gputune_error *error) {
+gputune_code record_finish(gputune_graph *graph, gputune_error *error) {
     recorder *recorder = graph->recorder;
-    FILE *log = recorder->profile->log;
-    begin_record(log, "inference", 13);
-    put_field(log, "graph", UINT, recorder->place);
-    put_field(log, "number", UINT, recorder->number++);
-    put_field(log, "thread", UINT, (uint64_t)syscall(SYS_gettid));
-    put_text_field(log, "form", form_of(&graph->last));
-    put_field(log, "begun_ns", UINT, recorder->begun_ns);
-    put_field(log, "ended_ns", UINT, ended_ns);
-    put_block(log, "parts", *recorder->parts, 4 * recorder->part_count);
-    put_block(log, "launches", recorder->times ? *recorder->times : NULL, 2 * recorder->harvested);
-    if (recorder->harvested) put_clock(log, recorder);
-    else put_field(log, "clock", ARRAY, 0);
-    put_field(log, "counters", MAP, 0);
-    put_field(log, "preemptions", ARRAY, 0);
-    put_field(log, "observed", MAP, 0);
+    int32_t flag = 0;
+    if (!graph->over) TRY(finish(graph->stream, error));
+    graph->over = true;
+    if (!recorder->marks) return GPUTUNE_OK;
+    TRY(persistent_gave_up(graph, &flag, error));
+    recorder->is_whole = !flag;
+    if (!flag) return graph->total.persistent++, graph->last.persistent++, GPUTUNE_OK;
+    graph->total.aborted++, graph->last.aborted++;
+    TRY(enqueue_launches(graph, (size_t)flag - 1, error));
+    return finish(graph->stream, error);
+}
+
+/* Keeps an inference with marks: what each is in ns, all of them tell together. */
+static gputune_code keep_marks(gputune_graph *graph, const logged *inference, gputune_error *error) {
+    recorder *recorder = graph->recorder;
+    const bool is_loaded = recorder->is_loaded;
+    recorder->is_loaded = true;
+    if (!is_loaded || !recorder->is_whole) return GPUTUNE_OK; /* a first one loads code */
+    return marks_keep(recorder->marks, graph, inference, error);
+}
+
+static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, uint64_t waited_ns, gputune_error *error) {
+    recorder *recorder = graph->recorder;
+    logged inference = {.kind = recorder->marks ? "marked" : "inference", .graph = recorder->place};
+    inference.form = form_of(&graph->last);
+    inference.number = recorder->number++;
+    inference.thread = (uint64_t)syscall(SYS_gettid);
+    inference.begun_ns = recorder->begun_ns, inference.ended_ns = ended_ns;
+    inference.parts = (const int64_t(*)[4])recorder->parts, inference.part_count = recorder->part_count;
+    if (recorder->times) {
+        inference.launches = recorder->times, inference.columns = recorder->columns;
+        inference.launch_count = recorder->harvested;
+        inference.clock = fit_stamps(recorder, waited_ns);
+    }
     const uint64_t recorded_ns = now_ns();
-    put_field(log, "profiler_ns", UINT, recorded_ns - ended_ns + recorder->write_ns);
-    const gputune_code code = end_record(log, error);
+    inference.profiler_ns = recorded_ns - ended_ns + recorder->write_ns;
+    const gputune_code code = recorder->marks ? keep_marks(graph, &inference, error)
+                                              : log_inference(&recorder->profile->log, &inference, error);
     recorder->write_ns = now_ns() - recorded_ns;
     return code;
 }
@@ -264,132 +220,178 @@ gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *
         read_clocks(recorder);
         harvest(recorder, !code);
         graph->stream->queue = recorder->usual;
-        if (!recorder->has_timer && recorder->harvested) /* the last launch ends before the wait for it */
-            recorder->bounds[recorder->bound_count++] =
-                (struct bounds){recorder->times[recorder->harvested - 1][1], INT64_MIN / 2, (int64_t)waited_ns};
     }
-    if (code) return code;
-    mutex_lock(&recorder->profile->turn);
-    code = put_inference(graph, ended_ns, error);
-    mutex_unlock(&recorder->profile->turn);
+    return code ? code : put_inference(graph, ended_ns, waited_ns, error);
+}
+
+/* --- what is recorded --- */
+
+static void free_recorder(recorder *recorder, bool here) {
+    if (!recorder) return;
+    if (recorder->queue && here) recorder->profile->device->cl.ReleaseCommandQueue(recorder->queue);
+    marks_close(recorder->marks);
+    free(recorder->parts);
+    free(recorder->times);
+    free(recorder);
+}
+
+static gputune_code write_marks(recorder *recorder, gputune_error *error) {
+    return recorder->marks ? marks_write(recorder->marks, &recorder->profile->log, error) : GPUTUNE_OK;
+}
+
+/* Gives back the recorders of a graph in one profile, or in all; inferences with marks are written. */
+static gputune_code drop_recorders(gputune_graph *graph, const gputune_profile *profile, bool here,
+                                   gputune_error *error) {
+    gputune_code code = GPUTUNE_OK;
+    for (recorder **at = &graph->recorders, *one; (one = *at);) {
+        if (profile && one->profile != profile) {
+            at = &one->next;
+            continue;
+        }
+        const gputune_code failed = here ? write_marks(one, code ? NULL : error) : GPUTUNE_OK;
+        code = code ? code : failed;
+        *at = one->next;
+        if (graph->recorder == one) graph->recorder = NULL;
+        free_recorder(one, here);
+    }
     return code;
 }
 
-/* --- the interface --- */
+void record_no_more(gputune_graph *graph) { drop_recorders(graph, NULL, is_here(graph->device), NULL); }
 
-void record_no_more(gputune_graph *graph) {
-    if (!graph->recorder) return;
-    free(graph->recorder->parts);
-    free(graph->recorder->times);
-    free(graph->recorder);
-    graph->recorder = NULL;
+/* Makes room for what a recorder takes of an inference. */
+static gputune_code fill_recorder(recorder *made, const gputune_graph *graph, bool marked, gputune_error *error) {
+    const graph_record *record = graph->record;
+    gputune_device *device = graph->device;
+    cl_int status = 0;
+    const size_t kernels = marked ? record->persistent_count : record->info.launch_count;
+    const bool timed = made->profile->level != GPUTUNE_BASIC && kernels;
+    made->columns = made->profile->level == GPUTUNE_QHAS && !marked ? 4 : 2;
+    made->kernel_count = kernels;
+    made->has_timer = device->cl.GetDeviceAndHostTimer != NULL;
+    made->part_space = 2 * graph->tensor_count + kernels / MOST_EVENTS + 6;
+    made->parts = calloc(made->part_space, sizeof *made->parts);
+    if (timed) made->times = calloc(kernels, made->columns * sizeof *made->times);
+    if (marked) made->marks = marks_open(graph);
+    if (!made->parts || (timed && !made->times) || (marked && !made->marks)) return NO_MEMORY;
+    if (timed)
+        made->queue = device->cl.CreateCommandQueue(device->context, device->id, CL_QUEUE_PROFILING_ENABLE, &status);
+    return checked(error, "making a queue with the device's clock", status);
 }
 
-static gputune_code start(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
-    const size_t count = graph->record->info.launch_count;
+/* A recorder that is new; the log describes its graph unless another recorder of the profile has it. */
+static gputune_code make_recorder(gputune_graph *graph, gputune_profile *profile, bool marked, recorder **made,
+                                  gputune_error *error) {
+    const recorder *other = graph->recorders;
+    while (other && other->profile != profile) other = other->next;
+    if (!(*made = calloc(1, sizeof **made))) return NO_MEMORY;
+    (*made)->profile = profile;
+    gputune_code code = fill_recorder(*made, graph, marked, error);
+    if (!code && !other)
+        code = log_graph(&profile->log, graph, graph->record->persistent_count && !marked
+                             ? "an application's own inferences are not marked" : "", error);
+    if (code) return free_recorder(*made, true), code;
+    (*made)->place = other ? other->place : profile->graphs++;
+    (*made)->next = graph->recorders;
+    graph->recorders = *made;
+    return GPUTUNE_OK;
+}
+
+static gputune_code start(gputune_graph *graph, gputune_profile *profile, bool marked, gputune_error *error) {
     if (profile->device != graph->device)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "the profile and the graph are for different devices");
-    const bool timed = profile->level == GPUTUNE_DETAILED && count;
-    cl_int status = 0;
-    if (timed) TRY(launches_needed(graph, error));
-    if (timed && !profile->queue)
-        profile->queue = graph->device->cl.CreateCommandQueue(graph->device->context, graph->device->id,
-                                                              CL_QUEUE_PROFILING_ENABLE, &status);
-    TRY(checked(error, "making a queue with the device's clock", status));
-    recorder *made = graph->recorder = calloc(1, sizeof *made);
-    if (made && timed) made->times = calloc(count, sizeof *made->times);
-    if (made) made->part_space = 2 * graph->tensor_count + count / MOST_EVENTS + 6;
-    if (made) made->parts = calloc(made->part_space, sizeof *made->parts);
-    if (!made || !made->parts || (timed && !made->times)) return NO_MEMORY;
-    made->profile = profile;
-    made->place = profile->graphs++;
-    made->has_timer = graph->device->cl.GetDeviceAndHostTimer != NULL;
-    return put_graph(profile->log, graph, error);
+    if (marked && profile->level != GPUTUNE_QHAS)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "marks need a profile of level qhas");
+    recorder *found = graph->recorders;
+    while (found && (found->profile != profile || !found->marks != !marked)) found = found->next;
+    if (!found) {
+        if (marked) TRY(marked_open(graph, error));
+        else if (profile->level != GPUTUNE_BASIC) TRY(launches_needed(graph, error));
+        TRY(make_recorder(graph, profile, marked, &found, error));
+    }
+    graph->recorder = found;
+    return GPUTUNE_OK;
 }
 
-gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
+static gputune_code record_in(gputune_graph *graph, gputune_profile *profile, bool marked, gputune_error *error) {
     TRY(check_here(graph->device, error));
     device_take(graph->device);
-    record_no_more(graph);
-    const gputune_code code = profile ? start(graph, profile, error) : GPUTUNE_OK;
-    if (code) record_no_more(graph);
+    graph->recorder = NULL;
+    const gputune_code code = profile ? start(graph, profile, marked, error) : GPUTUNE_OK;
     device_leave(graph->device);
     return code;
 }
 
-/* Opens the file of a log, which is replaced; not a context or package, which may be the one that is loaded. */
-static gputune_code open_log(const char *path, FILE **log, gputune_error *error) {
-    char begin[8] = {0};
-    struct stat status;
-    FILE *there = !stat(path, &status) && S_ISREG(status.st_mode) ? fopen(path, "rbe") : NULL;
-    if (there) {
-        size_t length = fread(begin, 1, sizeof begin, there);
-        fclose(there);
-        if (length == 8 && (!memcmp(begin, "GPUTUNE", 8) || !memcmp(begin, "GPUTPKG", 8)))
-            return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: a log would overwrite a context binary", path);
-    }
-    *log = fopen(path, "wbe");
-    return *log ? GPUTUNE_OK : fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(errno));
+gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
+    return record_in(graph, profile, false, error);
 }
 
-gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, gputune_profile **profile,
+gputune_code gputune_record_marked(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
+    return record_in(graph, profile, true, error);
+}
+
+/* --- profiles --- */
+
+gputune_code profile_to(FILE *file, gputune_device *device, gputune_level level, gputune_profile **profile,
                         gputune_error *error) {
     gputune_profile *made = *profile = calloc(1, sizeof *made);
-    if (!made || !mutex_open(&made->turn)) {
-        fclose(log);
+    if (!made || !log_open(&made->log, file)) {
+        if (file) fclose(file);
+        free(made);
         *profile = NULL;
-        return free(made), NO_MEMORY;
+        return NO_MEMORY;
     }
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    made->device = device, made->level = level, made->log = log;
-    begin_record(log, "gputune-profile", 8);
-    put_field(log, "version", UINT, 1);
-    put_text_field(log, "level", level == GPUTUNE_BASIC ? "basic" : "detailed");
-    put_text_field(log, "software", "gputune's C runtime");
-    put_field(log, "device", MAP, 5);
-    put_text_field(log, "name", device->identity.name);
-    put_text_field(log, "vendor", device->identity.vendor);
-    put_text_field(log, "platform", device->identity.platform);
-    put_text_field(log, "driver_version", device->identity.driver_version);
-    put_text_field(log, "device_version", device->identity.device_version);
-    put_field(log, "begun_ns", UINT, now_ns());
-    put_field(log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
-    put_field(log, "settings", MAP, 0);
-    put_field(log, "unavailable", MAP, 0);
-    gputune_code code = end_record(log, error);
+    made->device = device, made->level = level;
+    gputune_code code = log_header(&made->log, device, LEVELS[level], error);
     if (!code) code = add_user(device, error);
-    if (code) fclose(log), mutex_close(&made->turn), free(made), *profile = NULL;
+    if (code) log_close(&made->log, true, NULL), free(made), *profile = NULL;
     return code;
 }
 
 gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
                                   gputune_profile **profile, gputune_error *error) {
-    FILE *log;
+    FILE *file = NULL;
     *profile = NULL;
     TRY(check_here(device, error));
-    TRY(open_log(path, &log, error));
-    return profile_to(log, device, level, profile, error);
+    if ((size_t)level >= sizeof LEVELS / sizeof *LEVELS)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "there is no level %d of profiles", (int)level);
+    if (path) TRY(open_log_file(path, &file, error));
+    return profile_to(file, device, level, profile, error);
+}
+
+gputune_code gputune_profile_take(gputune_profile *profile, void *data, size_t *nbytes, gputune_error *error) {
+    TRY(check_here(profile->device, error));
+    if (profile->log.file) return fail(error, GPUTUNE_INVALID_ARGUMENT, "this profile's records go into its file");
+    log_take(&profile->log, data, nbytes);
+    return GPUTUNE_OK;
+}
+
+gputune_code gputune_write_marks(gputune_profile *profile, gputune_error *error) {
+    gputune_code code = GPUTUNE_OK;
+    TRY(check_here(profile->device, error));
+    device_take(profile->device);
+    for (gputune_graph *graph = profile->device->graphs; graph; graph = graph->next)
+        for (recorder *one = graph->recorders; one && !code; one = one->next)
+            if (one->profile == profile) code = write_marks(one, error);
+    device_leave(profile->device);
+    return code;
 }
 
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error) {
     if (!profile) return GPUTUNE_OK;
     gputune_device *device = profile->device;
     const bool here = is_here(device);
-    gputune_code code = GPUTUNE_OK;
+    gputune_code code = GPUTUNE_OK, failed;
     device_take(device);
-    for (gputune_graph *each = device->graphs; each; each = each->next)
-        if (each->recorder && each->recorder->profile == profile) record_no_more(each);
-    if (profile->queue && here) device->cl.ReleaseCommandQueue(profile->queue);
+    for (gputune_graph *each = device->graphs; each; each = each->next) {
+        failed = drop_recorders(each, profile, here, code ? NULL : error);
+        code = code ? code : failed;
+    }
     device_leave(device);
-    if (here) begin_record(profile->log, "end", 0), code = end_record(profile->log, error);
-    /* Of what the stream may still hold in a fork nothing gets into the file, which is another process's. */
-    const int nowhere = here ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
-    const bool closes = here || (nowhere >= 0 && dup2(nowhere, fileno(profile->log)) >= 0);
-    if (closes && fclose(profile->log) && here && !code)
-        code = fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno));
-    if (nowhere >= 0) close(nowhere);
-    if (here) mutex_close(&profile->turn);
+    failed = here ? log_end(&profile->log, code ? NULL : error) : GPUTUNE_OK;
+    code = code ? code : failed;
+    failed = log_close(&profile->log, here, code ? NULL : error);
+    code = code ? code : failed;
     free(profile);
     remove_user(device);
     return code;

@@ -52,9 +52,7 @@ size_t processors(void) {
     return count > 1 ? (size_t)count : 1;
 }
 
-/* What the compiler says, from its first error on, in one line. */
-static gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status,
-                                 gputune_error *error) {
+gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status, gputune_error *error) {
     char *log = calloc(1, LOG_BYTES);
     if (log) device->cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL);
     const char *from = log ? (strstr)(log, "error") : NULL; /* in brackets: no macro, which would be C11 */

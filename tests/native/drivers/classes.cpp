@@ -10,8 +10,11 @@ int main(int, char **arguments) {
     static_cast<float *>(moved.data())[63] = 4.0f;
     {
         gputune::Graph graph(device, file);
+        gputune::Profile profile(device);
+        graph.record(&profile);
         graph.run({gputune::value(moved)}, {gputune::value(y.data(), "y")});
         std::printf("%g\n", y[63]);
+        std::printf("%d %d\n", !profile.take().empty(), profile.take().empty());
         try {
             graph.run({gputune::value(x.data(), "z")}, {});
         } catch (const gputune::Error &error) {

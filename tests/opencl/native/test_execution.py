@@ -157,7 +157,7 @@ def test_launches_that_are_loaded_later_do_not_need_the_file(
     file, device = opened(path)
     executor = loaded(backend, path)
     inputs = inputs_of(executor, 1)
-    with device.load(file) as graph, device.profile(tmp_path / "a.log", detailed=True) as profile:
+    with device.load(file) as graph, device.profile(tmp_path / "a.log", level="detailed") as profile:
         path.write_bytes(b"" if content == "short" else bytes(path.stat().st_size))
         graph.record(profile)  # which takes launches one by one
         assert bits(graph.run(inputs)) == wanted(executor, 1, persistent=False)

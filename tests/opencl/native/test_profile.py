@@ -1,5 +1,8 @@
 """Test logs of the C runtime: Python reads them, accounts for their inferences, and recognises their digests."""
 
+import io
+import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,14 @@ import pytest
 
 from gputune.client.cli.main import main
 from gputune.client.viewer.account import account_of
+from gputune.core.errors import CannotMark
+from gputune.core.quirks import ticks_of
 from gputune.runtime.backends import Backend
-from gputune.runtime.context.format import open_context
-from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.records import Context, GraphRecord
 from gputune.runtime.native.binding import Graph, Native
-from gputune.runtime.profiling.log import Log, read_log
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Part, digest_of, logged_launches
+from gputune.runtime.profiling.log import Log, read_log, read_log_of
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Level, Part, digest_of, logged_launches
 from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]
@@ -36,11 +41,11 @@ def inputs_of(graph: Graph) -> dict[str, Any]:
     return {tensor.name: generator.standard_normal(tensor.shape).astype(tensor.dtype) for tensor in graph.info.inputs}
 
 
-def recorded(native: Native, model: Path, log: Path, detailed: bool, **options: Any) -> Log:
+def recorded(native: Native, model: Path, log: Path, level: Level, **options: Any) -> Log:
     with native.open(model) as file, native.device(file) as device, device.load(file, **options) as graph:
         inputs = inputs_of(graph)
         (want,) = graph.run(inputs).values()
-        with device.profile(log, detailed) as profile:
+        with device.profile(log, level) as profile:
             graph.record(profile)
             for _ in range(INFERENCES):
                 (got,) = graph.run(inputs).values()
@@ -76,7 +81,7 @@ def test_whole_inferences_are_logged(
     native: Native, backend: Backend, model: Path, tmp_path: Path, one_by_one: bool
 ) -> None:
     graph = graph_of(model)
-    log = recorded(native, model, tmp_path / "net.log", detailed=False, one_by_one=one_by_one)
+    log = recorded(native, model, tmp_path / "net.log", "basic", one_by_one=one_by_one)
     check(log, graph)
     assert log.header.level == "basic"
     assert not any(one.launches.size for one in log.inferences)
@@ -88,7 +93,7 @@ def test_launches_are_logged(
     native: Native, backend: Backend, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph, path = graph_of(model), tmp_path / "net.log"
-    log = recorded(native, model, path, detailed=True)
+    log = recorded(native, model, path, "detailed")
     check(log, graph)
     assert log.header.device["name"] == backend.identity.name
     for one in log.inferences:
@@ -103,3 +108,92 @@ def test_launches_are_logged(
         main(["profile-viewer", "--input_log", str(path)])
     assert done.value.code == 0
     assert graph.launches[0].operation in capsys.readouterr().out
+
+
+def marked(native: Native, model: Path, inferences: int, level: Level = "qhas") -> Log:
+    """Return a log of inferences with and without marks in turns, whose outputs are right."""
+    with native.open(model) as file, native.device(file) as device, device.load(file) as graph:
+        inputs = inputs_of(graph)
+        (want,) = graph.run(inputs).values()
+        with device.profile(None, level) as profile:
+            for number in range(2 * inferences + 1):
+                (graph.record if number % 2 else graph.record_marked)(profile)
+                (got,) = graph.run(inputs).values()
+                assert (got == want).all()
+            content = profile.take()
+            assert not read_log_of(io.BytesIO(content), "taken").marked
+            profile.write_marks()
+            return read_log_of(io.BytesIO(content + profile.take()), "taken")
+
+
+def test_launches_inside_of_persistent_kernels_are_marked(native: Native, backend: Backend, model: Path) -> None:
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
+    log, graph = marked(native, model, 20), graph_of(model)
+    (described,) = log.graphs
+    assert (described.unmarked, described.persistent) == ("", len(graph.persistent))
+    assert len(log.inferences) == 20 >= len(log.marked) > 0, "on a busy machine some give up, and those have no marks"
+    assert [one.number for one in log.inferences] == list(range(20))
+    for one in log.inferences:
+        assert one.form == "launches" and one.launches.shape == (len(graph.launches), 4)
+    for each in log.marked:
+        moments = each.launches_ns().ravel()
+        assert each.form == "persistent"
+        assert len(moments) == 2 * len(graph.launches) and (np.diff(moments) >= 0).all()
+        assert each.begun_ns < moments[0] and moments[-1] < each.ended_ns
+        assert each.took_ns().sum() > 0
+    assert len({one.number for one in log.marked}) == len(log.marked)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "function", "reason"),
+    [
+        ("OLDER_TICKS", "", "the persistent kernels are of an older gputune"),
+        (
+            "GPUTUNE_TICKS",
+            "\n#ifdef GPUTUNE_TICKS\n#error no\n#endif\n",
+            r"the driver refuses marks in persistent kernels \(",
+        ),
+    ],
+)
+def test_what_cannot_be_marked_has_a_reason(
+    native: Native,
+    backend: Backend,
+    plan: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ticks: str,
+    function: str,
+    reason: str,
+) -> None:
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
+
+    def changed(path: Path, context: Context) -> None:
+        own = [replace(one, source=one.source.replace("GPUTUNE_TICKS", ticks) + function) for one in context.programs]
+        write_context(path, replace(context, programs=tuple(own)))
+
+    monkeypatch.setattr("tests.opencl.contexts.write_context", changed)
+    model = contexts(backend, plan, tmp_path / "other.bin")
+    for _ in range(2):
+        with pytest.raises(CannotMark, match=reason):
+            marked(native, model, 1)
+
+
+def test_marks_are_written_when_the_graph_goes_or_the_profile(
+    native: Native, backend: Backend, model: Path, tmp_path: Path
+) -> None:
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
+    for graph_first in (False, True):
+        path = tmp_path / f"{graph_first}.log"
+        with native.open(model) as file, native.device(file) as device:
+            graph, profile = device.load(file), device.profile(path, "qhas")
+            graph.record_marked(profile)
+            inputs = inputs_of(graph)
+            for _ in range(10):
+                graph.run(inputs)
+            for one in (graph, profile) if graph_first else (profile, graph):
+                one.close()
+        log = read_log(path)
+        assert log.complete and log.marked and not log.inferences

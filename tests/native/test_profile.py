@@ -1,0 +1,135 @@
+"""Test profiles of the C runtime on a made-up library: what is recorded, when, and where records go."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.core.errors import CannotMark
+from gputune.runtime.native.binding import Device, File, Native
+from gputune.runtime.profiling.log import Log, read_log, read_log_of
+from gputune.runtime.profiling.records import ENDED, QUEUED, STARTED, SUBMITTED, Level
+from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+
+ONES = np.ones(ELEMENTS, np.float32)
+
+
+@pytest.fixture(scope="module")
+def fake(native: Native) -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def file(native: Native, tmp_path: Path) -> Iterator[File]:
+    with native.open(doubling_context(tmp_path / "a.bin")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def device(native: Native, fake: Fake, file: File) -> Iterator[Device]:
+    with native.device(file, opencl=str(fake.path)) as opened:
+        yield opened
+    assert fake.alive == 0
+
+
+def log_of(content: bytes) -> Log:
+    return read_log_of(io.BytesIO(content), "taken")
+
+
+@pytest.mark.parametrize(("level", "columns"), [("basic", 0), ("detailed", 2), ("qhas", 4)])
+def test_a_level_says_what_is_recorded_of_a_launch(device: Device, file: File, level: Level, columns: int) -> None:
+    with device.load(file) as graph, device.profile(None, level) as profile:
+        graph.record(profile)
+        graph.run({"x": ONES})
+        log = log_of(profile.take())
+    (one,) = log.inferences
+    assert log.header.level == level
+    assert one.launches.shape == ((STAGES, columns) if columns else (0, 4))
+    assert (one.clock is None) == (not columns)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "wanted"),
+    [
+        ((1, 2, 3, 4), (1, 2, 3, 4)),
+        ((9, 8, 7, 6), (7, 7, 7, 7)),
+        ((5, 2, 3, 4), (2, 2, 3, 4)),
+        ((1, 2, 3, 1), (1, 2, 3, 3)),
+    ],
+)
+def test_no_moment_of_a_launch_is_before_the_one_in_front(
+    device: Device, file: File, fake: Fake, stamps: tuple[int, ...], wanted: tuple[int, ...]
+) -> None:
+    with device.load(file) as graph, device.profile(None, "qhas") as profile:
+        graph.record(profile)
+        fake.stamp(*(stamps[column] * 1_000_000 for column in (QUEUED, SUBMITTED, STARTED, ENDED)))
+        try:
+            graph.run({"x": ONES})
+        finally:
+            fake.stamp(0, 0, 0, 0)
+        (one,) = log_of(profile.take()).inferences
+    assert (one.launches == np.array(wanted) * 1_000_000).all()
+
+
+def test_records_are_taken_as_they_are_made(device: Device, file: File) -> None:
+    """Bytes may be taken in any pieces; what was taken does not come again."""
+    with device.load(file) as graph, device.profile(None, "detailed") as profile:
+        content = profile.take()
+        assert not log_of(content).graphs
+        graph.record(profile)
+        for count in range(1, 4):
+            graph.run({"x": ONES})
+            content += profile.take()
+            assert len(log_of(content).inferences) == count
+        assert profile.take() == b""
+
+
+def test_what_is_recorded_changes_before_any_inference(device: Device, file: File, tmp_path: Path) -> None:
+    """As inferences in turns need it: a profile describes a graph once, and counts its inferences."""
+    path = tmp_path / "file.log"
+    with (
+        device.load(file) as graph,
+        device.load(file) as other,
+        device.profile(path, "basic") as written,
+        device.profile(None, "detailed") as kept,
+    ):
+        for profile in (kept, None, written, kept, None, kept):
+            graph.record(profile)
+            graph.run({"x": ONES})
+        other.record(kept)
+        other.run({"x": ONES})
+        log = log_of(kept.take())
+    assert [(one.graph, one.number) for one in log.inferences] == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert [one.name for one in log.graphs] == ["main", "main"]
+    assert [one.number for one in read_log(path).inferences] == [0]
+
+
+def test_a_profile_with_a_file_is_not_taken(device: Device, tmp_path: Path) -> None:
+    with (
+        device.profile(tmp_path / "a.log", "basic") as profile,
+        pytest.raises(ValueError, match="this profile's records go into its file"),
+    ):
+        profile.take()
+
+
+@pytest.mark.parametrize("level", ["basic", "detailed"])
+def test_marks_are_recorded_at_the_level_qhas_alone(device: Device, file: File, level: Level) -> None:
+    with (
+        device.load(file) as graph,
+        device.profile(None, level) as profile,
+        pytest.raises(ValueError, match="marks need a profile of level qhas"),
+    ):
+        graph.record_marked(profile)
+
+
+def test_a_graph_without_a_persistent_form_has_no_marks(device: Device, file: File) -> None:
+    with device.load(file) as graph, device.profile(None, "qhas") as profile:
+        graph.record(profile)
+        with pytest.raises(CannotMark, match="persistent kernels do not run here"):
+            graph.record_marked(profile)
+        graph.run({"x": ONES})
+        profile.write_marks()
+        log = log_of(profile.take())
+        assert not log.inferences and not log.marked, "nothing is recorded after a refusal"
