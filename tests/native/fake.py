@@ -64,6 +64,8 @@ class Fake:
         self._library.fake_replays.restype = self._library.fake_finishes.restype = ctypes.c_long
         self._library.fake_meet.argtypes = [ctypes.c_long]
         self._library.fake_met.restype = ctypes.c_long
+        self._library.fake_recordings.restype = ctypes.c_long
+        self._library.fake_updates.restype = ctypes.c_long
 
     @property
     def failed(self) -> str:
@@ -99,8 +101,19 @@ class Fake:
         """Recordings that were enqueued so far."""
         return int(self._library.fake_replays())
 
+    @property
+    def recordings(self) -> int:
+        """Command buffers and Qualcomm's recordings that were made so far."""
+        return int(self._library.fake_recordings())
+
+    @property
+    def updates(self) -> int:
+        """Calls so far that changed arguments of a command buffer."""
+        return int(self._library.fake_updates())
+
     def records(self, how: int, delay_ns: int = 0, refuses: bool = False) -> None:
-        """how: 0 for no recorded queues, 1 for command buffers, 2 for recordable queues. delay_ns: what enqueuing a
+        """how: 0 for no recorded queues, 1 for command buffers, 2 for recordable queues, 3 for command buffers with
+        mutable dispatch, and 4 for the same before its version 0.9.2. delay_ns: what enqueuing a
         launch takes. refuses: whether replays fail."""
         self._library.fake_records(how)
         self._library.fake_delay(delay_ns)

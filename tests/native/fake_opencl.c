@@ -4,8 +4,8 @@
  * sees two threads that use a queue or a kernel at once, and memory that is freed too early. It counts what is alive
  * (fake_alive) and calls that could fail, of which one can be made to (fake_fail_at), and events may have times that are
  * made up (fake_stamp). A program is its text: a binary is one that has "__kernel" in it. Launches can be recorded
- * (fake_records), in command buffers or on Qualcomm's queues, by a device without memory of its own, and may take time
- * when they are enqueued (fake_delay). The GPU may be a CPU (fake_cpu).
+ * (fake_records), in command buffers, whose arguments may be changed, or on Qualcomm's queues, by a device without memory
+ * of its own, and may take time when they are enqueued (fake_delay). The GPU may be a CPU (fake_cpu).
  *
  * Another process than the test's own is told by the environment. FAKE_ORDERS names a file that is read when the library
  * is loaded: the number of the call that fails, or less than 0 of that which ends the process; the work-items that the
@@ -56,11 +56,12 @@ static atomic_int status_of_failures = -5;
 #define OUT_OF_RESOURCES atomic_load(&status_of_failures)
 static _Atomic uint64_t stamps_ns[4]; /* of each event: queued, submitted, begun and ended; 0: as it was */
 static _Atomic(const char *) failed = "";
-static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
+static atomic_int records; /* 0: nothing, or one of the following */
+enum { COMMAND_BUFFERS = 1, RECORDABLE_QUEUES, MUTABLE, MUTABLE_BY_LIST };
+static atomic_long delay_ns, replays, recordings, updates, refusing, is_cpu, finishes;
+static atomic_long meeting, arrived, inside, most_inside;
 static int platform, devices[2]; /* whose addresses are their handles */
 static atomic_long device_count = 1, opened, lost;
-static atomic_long meeting, arrived, inside, most_inside;
-static atomic_long delay_ns, replays, refusing, is_cpu, finishes;
 
 API long fake_alive(void) { return atomic_load(&alive); }
 API long fake_calls(void) { return atomic_load(&calls); }
@@ -84,6 +85,8 @@ API long fake_met(void) { return atomic_load(&most_inside); }
 /* Waits for a queue so far. */
 API long fake_finishes(void) { return atomic_load(&finishes); }
 API long fake_replays(void) { return atomic_load(&replays); }
+API long fake_recordings(void) { return atomic_load(&recordings); }
+API long fake_updates(void) { return atomic_load(&updates); }
 /* Every replay fails. */
 API void fake_refuse(long refuses) { atomic_store(&refusing, refuses); }
 /* The device is a CPU for who asks from now on. */
@@ -213,13 +216,29 @@ API int32_t clGetDeviceIDs(void *of, uint64_t kind, uint32_t room, void **listed
     return fails() ? OUT_OF_RESOURCES : 0;
 }
 
-static const char *const EXTENSIONS[] = {
-    "cl_khr_fp16 cl_khr_byte_addressable_store", "cl_khr_fp16 cl_khr_byte_addressable_store",
-    "cl_khr_fp16 cl_khr_byte_addressable_store cl_qcom_recordable_queues"};
-static const struct {
+static const char EXTENSIONS[] = "cl_khr_fp16 cl_khr_byte_addressable_store cl_qcom_recordable_queues";
+static const size_t EXTENSIONS_LENGTH = sizeof EXTENSIONS - sizeof " cl_qcom_recordable_queues";
+typedef struct version {
     uint32_t version;
     char name[64];
-} COMMAND_BUFFERS = {9 << 12, "cl_khr_command_buffer"};
+} version;
+
+static bool has_command_buffers(void) { return records && records != RECORDABLE_QUEUES; }
+
+static int32_t answer_versions(size_t room, void *to, size_t *needed) {
+    const uint32_t patch = records == MUTABLE_BY_LIST ? 1 : 2; /* since 0.9.2 changes are an array */
+    const version versions[] = {{9 << 12, "cl_khr_command_buffer"},
+                                {9 << 12 | patch, "cl_khr_command_buffer_mutable_dispatch"}};
+    const size_t count = records == COMMAND_BUFFERS ? 1 : 2;
+    return has_command_buffers() ? answer(versions, count * sizeof *versions, room, to, needed) : INVALID_VALUE;
+}
+
+static int32_t answer_extensions(size_t room, void *to, size_t *needed) {
+    char text[sizeof EXTENSIONS];
+    strcpy(text, EXTENSIONS);
+    if (records != RECORDABLE_QUEUES) text[EXTENSIONS_LENGTH] = 0;
+    return answer_text(text, room, to, needed);
+}
 
 API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     static const size_t items[3] = {1024, 1024, 64};
@@ -240,9 +259,10 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     case 0x102D: return answer_text("1.0", room, to, needed);
     case 0x102F: return answer_text("OpenCL 1.2 fake", room, to, needed);
     case 0x1031: return answer(&(void *){&platform}, sizeof(void *), room, to, needed);
-    case 0x1030: return answer_text(EXTENSIONS[atomic_load(&records)], room, to, needed);
-    case 0x1060: return atomic_load(&records) == 1 ? answer(&COMMAND_BUFFERS, sizeof COMMAND_BUFFERS, room, to, needed) : INVALID_VALUE;
+    case 0x1030: return answer_extensions(room, to, needed);
+    case 0x1060: return answer_versions(room, to, needed);
     case 0x12A9: return answer_number(1 << 2, 8, room, to, needed);       /* simultaneous use */
+    case 0x12B0: return answer_number(1 << 3, 8, room, to, needed);       /* arguments may be changed */
     case 0x41DE: return answer_number(2, 4, room, to, needed);            /* launches in a recording */
     case 0x1035: return answer_number(records != 0, 4, room, to, needed); /* unified memory */
     default: return INVALID_VALUE;
@@ -258,7 +278,7 @@ API object *clCreateContext(const intptr_t *wishes, uint32_t count, void *const 
 
 API object *clCreateCommandQueue(object *context, void *of, uint64_t wishes, int32_t *status) {
     (void)of;
-    if (wishes & 1 << 30 && atomic_load(&records) != 2) return made(status, INVALID_VALUE);
+    if (wishes & 1 << 30 && records != RECORDABLE_QUEUES) return made(status, INVALID_VALUE);
     object *queue = made(status, fails() ? OUT_OF_RESOURCES : 0);
     if (queue != NULL) queue->parent = shared(context);
     return queue;
@@ -517,9 +537,11 @@ static int32_t replay(object *queue, const object *recording) {
 
 static object *clCreateCommandBufferKHR(uint32_t count, object *const *queues, const uint64_t *wishes,
                                         int32_t *status) {
-    bool good = count == 1 && wishes != NULL && wishes[0] == 0x1293 && wishes[1] == 1;
+    const uint64_t flags = records == COMMAND_BUFFERS ? 1 : 3; /* for simultaneous use, mutable */
+    bool good = count == 1 && wishes != NULL && wishes[0] == 0x1293 && wishes[1] == flags && !wishes[2];
     object *recording = made(status, fails() ? OUT_OF_RESOURCES : good ? 0 : INVALID_VALUE);
     if (recording != NULL) recording->parent = shared(*queues);
+    atomic_fetch_add(&recordings, recording != NULL);
     return recording;
 }
 
@@ -529,9 +551,66 @@ static int32_t clCommandNDRangeKernelKHR(object *recording, object *queue, const
                                          uint32_t *point, void **handle) {
     step step = {.kernel = kernel};
     (void)dimensions, (void)offset, (void)global_size, (void)local_size, (void)after;
-    if (queue != NULL || wishes != NULL || count || point != NULL || handle != NULL) return INVALID_VALUE;
+    const bool can_change = records != COMMAND_BUFFERS;
+    if (queue != NULL || can_change != (wishes != NULL) || count || point != NULL || can_change != (handle != NULL))
+        return INVALID_VALUE;
+    if (can_change && (wishes[0] != 0x12B1 || wishes[1] != 1 << 3 || wishes[2])) return INVALID_VALUE;
     for (unsigned place = 0; place < kernel->arguments; place++) step.given[place] = kernel->given[place].buffer;
+    if (handle != NULL) *handle = (void *)(uintptr_t)(recording->step_count + 1);
     return fails() ? OUT_OF_RESOURCES : record(recording, &step);
+}
+
+typedef struct changed {
+    uint32_t place;
+    size_t nbytes;
+    object *const *value;
+} changed;
+typedef struct configuration {
+    uintptr_t command;
+    uint32_t argument_count, svm_count, info_count, dimensions;
+    const changed *arguments;
+    const void *svm_arguments, *infos, *offset, *global_size, *local_size;
+} configuration;
+typedef struct linked {
+    uint32_t type;
+    const void *next;
+    configuration own;
+} linked;
+typedef struct base {
+    uint32_t type;
+    const void *next;
+    uint32_t count;
+    const linked *list;
+} base;
+
+static bool change(object *recording, const configuration *wanted) {
+    const size_t number = wanted->command - 1;
+    if (number >= recording->step_count || wanted->svm_count || wanted->info_count || wanted->dimensions ||
+        wanted->svm_arguments || wanted->infos || wanted->offset || wanted->global_size || wanted->local_size)
+        return false;
+    for (const changed *one = wanted->arguments; one < wanted->arguments + wanted->argument_count; one++) {
+        if (one->nbytes != sizeof(object *) || one->place >= MOST_ARGUMENTS) return false;
+        recording->steps[number].given[one->place] = *one->value;
+    }
+    return true;
+}
+
+static int32_t update_by_array(object *recording, uint32_t count, const uint32_t *types,
+                               const configuration *const *wanted) {
+    bool good = true;
+    if (fails()) return OUT_OF_RESOURCES;
+    for (uint32_t at = 0; at < count; at++) good = good && !types[at] && change(recording, wanted[at]);
+    atomic_fetch_add(&updates, good);
+    return good ? 0 : INVALID_VALUE;
+}
+
+static int32_t update_by_list(object *recording, const base *all) {
+    bool good = !all->type && all->next == NULL;
+    if (fails()) return OUT_OF_RESOURCES;
+    for (uint32_t at = 0; at < all->count && good; at++)
+        good = all->list[at].type == 1 && all->list[at].next == NULL && change(recording, &all->list[at].own);
+    atomic_fetch_add(&updates, good);
+    return good ? 0 : INVALID_VALUE;
 }
 
 static int32_t clFinalizeCommandBufferKHR(object *recording) { return (void)recording, fails() ? OUT_OF_RESOURCES : 0; }
@@ -548,6 +627,7 @@ static int32_t clEnqueueCommandBufferKHR(uint32_t queues, object *const *queue, 
 API object *clNewRecordingQCOM(object *queue, int32_t *status) {
     object *recording = made(status, fails() ? OUT_OF_RESOURCES : queue->recording != NULL ? INVALID_VALUE : 0);
     if (recording != NULL) queue->recording = recording, recording->parent = shared(queue);
+    atomic_fetch_add(&recordings, recording != NULL);
     return recording;
 }
 
@@ -590,8 +670,12 @@ API void *clGetExtensionFunctionAddressForPlatform(void *of, const char *name) {
         FUNCTION(clEnqueueCommandBufferKHR), FUNCTION(clReleaseCommandBufferKHR)};
     void *address = NULL;
     (void)of;
-    for (size_t at = 0; atomic_load(&records) == 1 && at < sizeof FUNCTIONS / sizeof *FUNCTIONS; at++)
+    for (size_t at = 0; has_command_buffers() && at < sizeof FUNCTIONS / sizeof *FUNCTIONS; at++)
         if (strcmp(FUNCTIONS[at].name, name) == 0) memcpy(&address, &FUNCTIONS[at].function, sizeof address);
+    void (*update)(void) = NULL;
+    if (records == MUTABLE) update = (void (*)(void))update_by_array;
+    if (records == MUTABLE_BY_LIST) update = (void (*)(void))update_by_list;
+    if (strcmp(name, "clUpdateMutableCommandsKHR") == 0) memcpy(&address, &update, sizeof address);
     return address;
 }
 

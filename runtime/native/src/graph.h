@@ -60,7 +60,6 @@ typedef struct tensor {
     gputune_memory *memory;
     struct lent *lent; /* lending.c: buffers on the arrays that were given last */
     gputune_tensor_counters total, last; /* last: of the inference that runs, or ran */
-    cl_mem seen; bool moved; /* recorded.c: the place's in the last inference; that was recorded with another one */
 } tensor;
 
 typedef struct persistent persistent; /* persistent.c: breaker, calibration, counts of runs */
