@@ -1,6 +1,7 @@
 """Test profiles of the C runtime on a made-up library: what is recorded, when, and where records go."""
 
 import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from gputune.core.errors import CannotMark
 from gputune.runtime.native.binding import Device, File, Native
+from gputune.runtime.profiling.counters import NAMES
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.records import ENDED, QUEUED, STARTED, SUBMITTED, Level
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
@@ -71,6 +73,20 @@ def test_no_moment_of_a_launch_is_before_the_one_in_front(
             fake.stamp(0, 0, 0, 0)
         (one,) = log_of(profile.take()).inferences
     assert (one.launches == np.array(wanted) * 1_000_000).all()
+
+
+def test_the_level_qhas_has_counters_and_the_state_of_the_device(device: Device, file: File) -> None:
+    with device.load(file) as graph, device.profile(None, "qhas") as profile:
+        graph.record(profile)
+        for _ in range(3):
+            graph.run({"x": ONES})
+        log = log_of(profile.take())
+    for one in log.inferences:
+        assert {*one.counters, *log.header.unavailable} == {*NAMES}
+        assert threading.get_native_id() in one.preemptions
+    if "task_clock_ns" not in log.header.unavailable:
+        assert all(one.counters["task_clock_ns"] > 0 for one in log.inferences)
+    assert "load_1_minute" in log.states[0].values and log.states[0].at_ns < log.inferences[0].begun_ns
 
 
 def test_records_are_taken_as_they_are_made(device: Device, file: File) -> None:

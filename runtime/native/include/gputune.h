@@ -318,8 +318,8 @@ void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, g
 typedef enum gputune_level { GPUTUNE_BASIC, GPUTUNE_DETAILED, GPUTUNE_QHAS } gputune_level;
 
 /* Open a log for `gputune profile-viewer`. It records whole inferences; at level detailed, start and end of each
- * launch; at level qhas, also when a launch was queued and submitted. path: a file, which is replaced; NULL: records
- * are kept until you take them. */
+ * launch; at level qhas, also when a launch was queued and submitted, counters of the system, clocks, load and
+ * temperatures. path: a file, which is replaced; NULL: records are kept until you take them. */
 gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
                                   gputune_profile **profile, gputune_error *error);
 /* Record the inferences of a graph from now on; NULL ends that. You may change it before each inference. */

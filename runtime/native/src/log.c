@@ -11,7 +11,7 @@ enum { LEAST_ROOM = 1 << 12 };
 
 /* --- MsgPack --- */
 
-enum { BIN = 0xc6, UINT = 0xcf, INT = 0xd3, TEXT = 0xdb, ARRAY = 0xdd, MAP = 0xdf, YES = 0xc3, NO = 0xc2 };
+enum { BIN = 0xc6, REAL = 0xcb, UINT = 0xcf, INT = 0xd3, TEXT = 0xdb, ARRAY = 0xdd, MAP = 0xdf, YES = 0xc3, NO = 0xc2 };
 
 static void add(profile_log *log, const void *bytes, size_t nbytes) {
     if (log->full) return;
@@ -30,7 +30,8 @@ static void add(profile_log *log, const void *bytes, size_t nbytes) {
 static void put(profile_log *log, int kind, uint64_t value) {
     uint8_t bytes[9] = {(uint8_t)kind};
     size_t count = 1;
-    for (int bits = kind == UINT || kind == INT ? 64 : kind == YES || kind == NO ? 0 : 32; bits; bits -= 8)
+    const bool is_number = kind == UINT || kind == INT || kind == REAL;
+    for (int bits = is_number ? 64 : kind == YES || kind == NO ? 0 : 32; bits; bits -= 8)
         bytes[count++] = (uint8_t)(value >> (bits - 8) & 255);
     add(log, bytes, count);
 }
@@ -48,6 +49,12 @@ static void put_field(profile_log *log, const char *name, int kind, uint64_t val
 static void put_text_field(profile_log *log, const char *name, const char *text) {
     put_text(log, name);
     put_text(log, text);
+}
+
+static void put_real_field(profile_log *log, const char *name, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_field(log, name, REAL, bits);
 }
 
 static void put_sizes(profile_log *log, const char *name, const size_t *sizes, size_t count) {
@@ -101,8 +108,11 @@ static gputune_code end_record(profile_log *log, gputune_error *error) {
 
 /* --- records --- */
 
-gputune_code log_header(profile_log *log, const gputune_device *device, const char *level, gputune_error *error) {
+gputune_code log_header(profile_log *log, const gputune_device *device, const char *level, const events *events,
+                        gputune_error *error) {
     struct timespec now;
+    size_t missing = 0;
+    for (size_t i = 0; events && i < EVENTS; i++) missing += event_unavailable(events, i) != NULL;
     clock_gettime(CLOCK_REALTIME, &now);
     begin_record(log, "gputune-profile", 8);
     put_field(log, "version", UINT, 1);
@@ -117,7 +127,9 @@ gputune_code log_header(profile_log *log, const gputune_device *device, const ch
     put_field(log, "begun_ns", UINT, now_ns());
     put_field(log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
     put_field(log, "settings", MAP, 0);
-    put_field(log, "unavailable", MAP, 0);
+    put_field(log, "unavailable", MAP, missing);
+    for (size_t i = 0; events && i < EVENTS; i++)
+        if (event_unavailable(events, i)) put_text_field(log, event_name(i), event_unavailable(events, i));
     return end_record(log, error);
 }
 
@@ -158,6 +170,18 @@ static void put_clock(profile_log *log, const clock_fit *clock) {
     put_text(log, clock->by_timer ? "device_and_host_timer" : "bracketed");
 }
 
+static void put_counts(profile_log *log, const logged *inference) {
+    put_field(log, "counters", MAP, inference->counter_count);
+    for (size_t i = 0; i < inference->counter_count; i++)
+        put_field(log, inference->counters[i].name, UINT, inference->counters[i].count);
+    put_field(log, "preemptions", ARRAY, inference->preemption_count);
+    for (size_t i = 0; i < inference->preemption_count; i++) {
+        put(log, ARRAY, 2);
+        put(log, UINT, (uint64_t)inference->preemptions[i].thread);
+        put(log, UINT, inference->preemptions[i].count);
+    }
+}
+
 gputune_code log_inference(profile_log *log, const logged *inference, gputune_error *error) {
     begin_record(log, inference->kind, 13);
     put_field(log, "graph", UINT, inference->graph);
@@ -170,10 +194,18 @@ gputune_code log_inference(profile_log *log, const logged *inference, gputune_er
     put_block(log, "launches", inference->launches, inference->launch_count * inference->columns);
     if (inference->launches) put_clock(log, &inference->clock);
     else put_field(log, "clock", ARRAY, 0);
-    put_field(log, "counters", MAP, 0);
-    put_field(log, "preemptions", ARRAY, 0);
+    put_counts(log, inference);
     put_field(log, "observed", MAP, 0);
     put_field(log, "profiler_ns", UINT, inference->profiler_ns);
+    return end_record(log, error);
+}
+
+gputune_code log_state(profile_log *log, uint64_t at_ns, const state_value *values, size_t count,
+                       gputune_error *error) {
+    begin_record(log, "state", 2);
+    put_field(log, "at_ns", UINT, at_ns);
+    put_field(log, "values", MAP, count);
+    for (size_t i = 0; i < count; i++) put_real_field(log, values[i].name, values[i].value);
     return end_record(log, error);
 }
 

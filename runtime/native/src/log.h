@@ -6,6 +6,8 @@
 #include "graph.h" /* first: it says which functions of the system there are */
 
 #include "clocks.h"
+#include "events.h"
+#include "state.h"
 
 typedef struct profile_log {
     mutex turn;    /* of a record: graphs on different streams write */
@@ -16,6 +18,11 @@ typedef struct profile_log {
     bool full;                  /* there was no memory for all of that record */
 } profile_log;
 
+typedef struct event_count {
+    const char *name;
+    uint64_t count;
+} event_count;
+
 /* An inference, as runtime/profiling/records.py has it. */
 typedef struct logged {
     const char *kind, *form; /* kind: "inference" or "marked" */
@@ -25,16 +32,22 @@ typedef struct logged {
     const int64_t *launches; /* `columns` moments of each launch; NULL: nothing was timed, nor is there a clock */
     size_t launch_count, columns;
     clock_fit clock;
+    const event_count *counters; /* what they grew by */
+    const preemption *preemptions;
+    size_t counter_count, preemption_count;
 } logged;
 
 /* Opens the file of a log, which is replaced; not a context or package, which may be the one that is loaded. */
 gputune_code open_log_file(const char *path, FILE **file, gputune_error *error);
 /* Begins an empty log, to a file or, where that is NULL, to be taken; false where there is no memory. */
 bool log_open(profile_log *log, FILE *file);
-/* Each writes one record, or nothing. unmarked: why launches have no times inside of persistent kernels. */
-gputune_code log_header(profile_log *log, const gputune_device *device, const char *level, gputune_error *error);
+/* Each writes one record, or nothing. events: of which some are not counted; NULL: none are asked for. */
+gputune_code log_header(profile_log *log, const gputune_device *device, const char *level, const events *events,
+                        gputune_error *error);
+/* unmarked: why launches have no times inside of persistent kernels. */
 gputune_code log_graph(profile_log *log, const gputune_graph *graph, const char *unmarked, gputune_error *error);
 gputune_code log_inference(profile_log *log, const logged *inference, gputune_error *error);
+gputune_code log_state(profile_log *log, uint64_t at_ns, const state_value *values, size_t count, gputune_error *error);
 gputune_code log_end(profile_log *log, gputune_error *error);
 /* Moves bytes that are kept, as gputune_profile_take does. */
 void log_take(profile_log *log, void *data, size_t *nbytes);

@@ -6,6 +6,7 @@
 #include "log.h"
 #include "marked.h"
 #include "marks.h"
+#include "measured.h"
 #include "persistent.h"
 
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct gputune_profile {
     gputune_level level;
     profile_log log;
     uint64_t graphs;
+    meters *meters; /* at level qhas */
 };
 
 /* Of one graph in one profile; two where inferences with marks are recorded, too. */
@@ -40,6 +42,7 @@ struct recorder {
     size_t stamps, read; /* read: those whose moment is known; of others `device` is the place of an event */
     bool has_timer;
     clock_tracker clock;
+    measured *measured; /* at level qhas, but with marks */
     kept_marks *marks; /* inferences with marks that are not written yet; NULL: it records others */
     bool is_loaded, is_whole; /* with marks: the driver has loaded the code; the last one was not given up */
     gputune_error failed;     /* what record_begin could not do */
@@ -88,6 +91,7 @@ void record_begin(gputune_graph *graph) {
     recorder *recorder = graph->recorder;
     recorder->part_count = recorder->stamps = recorder->read = recorder->harvested = recorder->pending = 0;
     recorder->failed.code = GPUTUNE_OK;
+    if (recorder->measured) measured_begin(recorder->measured, &recorder->profile->log);
     if (recorder->times) {
         recorder->usual = graph->stream->queue;
         graph->stream->queue = recorder->queue;
@@ -199,6 +203,7 @@ static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, uint6
         inference.launch_count = recorder->harvested;
         inference.clock = fit_stamps(recorder, waited_ns);
     }
+    if (recorder->measured) measured_add(recorder->measured, &inference);
     const uint64_t recorded_ns = now_ns();
     inference.profiler_ns = recorded_ns - ended_ns + recorder->write_ns;
     const gputune_code code = recorder->marks ? keep_marks(graph, &inference, error)
@@ -216,6 +221,7 @@ gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *
         waited_ns = recorder->parts[i][0] == PART_WAIT ? last_ns : waited_ns;
     }
     record_part(recorder, PART_HOST, -1, last_ns, ended_ns);
+    if (recorder->measured) measured_end(recorder->measured);
     if (recorder->times) {
         read_clocks(recorder);
         harvest(recorder, !code);
@@ -230,6 +236,7 @@ static void free_recorder(recorder *recorder, bool here) {
     if (!recorder) return;
     if (recorder->queue && here) recorder->profile->device->cl.ReleaseCommandQueue(recorder->queue);
     marks_close(recorder->marks);
+    free(recorder->measured);
     free(recorder->parts);
     free(recorder->times);
     free(recorder);
@@ -273,7 +280,10 @@ static gputune_code fill_recorder(recorder *made, const gputune_graph *graph, bo
     made->parts = calloc(made->part_space, sizeof *made->parts);
     if (timed) made->times = calloc(kernels, made->columns * sizeof *made->times);
     if (marked) made->marks = marks_open(graph);
-    if (!made->parts || (timed && !made->times) || (marked && !made->marks)) return NO_MEMORY;
+    const bool measures = made->profile->meters && !marked;
+    if (measures) made->measured = measured_open(made->profile->meters);
+    if (!made->parts || (timed && !made->times) || (marked && !made->marks) || (measures && !made->measured))
+        return NO_MEMORY;
     if (timed)
         made->queue = device->cl.CreateCommandQueue(device->context, device->id, CL_QUEUE_PROFILING_ENABLE, &status);
     return checked(error, "making a queue with the device's clock", status);
@@ -342,9 +352,12 @@ gputune_code profile_to(FILE *file, gputune_device *device, gputune_level level,
         return NO_MEMORY;
     }
     made->device = device, made->level = level;
-    gputune_code code = log_header(&made->log, device, LEVELS[level], error);
+    if (level == GPUTUNE_QHAS) made->meters = meters_open();
+    const events *events = made->meters ? meters_events(made->meters) : NULL;
+    gputune_code code = level == GPUTUNE_QHAS && !events ? NO_MEMORY : GPUTUNE_OK;
+    if (!code) code = log_header(&made->log, device, LEVELS[level], events, error);
     if (!code) code = add_user(device, error);
-    if (code) log_close(&made->log, true, NULL), free(made), *profile = NULL;
+    if (code) meters_close(made->meters, true), log_close(&made->log, true, NULL), free(made), *profile = NULL;
     return code;
 }
 
@@ -392,6 +405,7 @@ gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *erro
     code = code ? code : failed;
     failed = log_close(&profile->log, here, code ? NULL : error);
     code = code ? code : failed;
+    meters_close(profile->meters, here);
     free(profile);
     remove_user(device);
     return code;
