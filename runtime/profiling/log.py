@@ -129,28 +129,49 @@ def read_log(path: Path | str) -> Log:
 
 def read_log_of(stream: BinaryIO, name: str) -> Log:
     """Return the same from a stream; name: in messages."""
-    unpacker = msgpack.Unpacker(stream, max_buffer_size=LARGEST_RECORD_BYTES)
-    log: Log | None = None
-    number = 0
-    while True:
-        place = f"{name}: record {number}"
-        what = f"{place} is no record of a profile log" if number else f"{name} is no profile log"
-        try:
-            record = unpacker.unpack()
-        except msgpack.OutOfData:
-            break
-        except (ValueError, msgpack.UnpackException) as error:  # no MsgPack, or a record that is too large
-            raise MalformedLog(f"{what}: {error or type(error).__name__}") from None
-        if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
-            raise MalformedLog(what)
-        if log is None:
-            log = Log(name, _header(record[0], record[1], name))
-        else:
-            _take(log, record[0], record[1], place)
-        number += 1
-    if log is None:
+    reader = LogReader(name, stream)
+    reader.read()
+    if reader.log is None:
         raise MalformedLog(f"{name} is no profile log, or was cut off in its first record")
-    return log
+    return reader.log
+
+
+class LogReader:
+    """Read a log record by record, from a stream or as its bytes come.
+
+    Attributes:
+        log: what was read so far; None before the first record.
+    """
+
+    def __init__(self, name: str, stream: BinaryIO | None = None) -> None:
+        """name: in messages."""
+        self.log: Log | None = None
+        self._name, self._number = name, 0
+        self._unpacker = msgpack.Unpacker(stream, max_buffer_size=LARGEST_RECORD_BYTES)
+
+    def feed(self, data: bytes) -> None:
+        """Read more bytes. Raises MalformedLog."""
+        self._unpacker.feed(data)
+        self.read()
+
+    def read(self) -> None:
+        """Read the records that are there as a whole. Raises MalformedLog."""
+        while True:
+            place = f"{self._name}: record {self._number}"
+            what = f"{place} is no record of a profile log" if self._number else f"{self._name} is no profile log"
+            try:
+                record = self._unpacker.unpack()
+            except msgpack.OutOfData:
+                return
+            except (ValueError, msgpack.UnpackException) as error:  # no MsgPack, or a record that is too large
+                raise MalformedLog(f"{what}: {error or type(error).__name__}") from None
+            if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
+                raise MalformedLog(what)
+            if self.log is None:
+                self.log = Log(self._name, _header(record[0], record[1], self._name))
+            else:
+                _take(self.log, record[0], record[1], place)
+            self._number += 1
 
 
 def _header(kind: str, content: object, name: str) -> LogHeader:

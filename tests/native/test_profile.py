@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import CannotMark
+from gputune.runtime.native import binding
 from gputune.runtime.native.binding import Device, File, Native
 from gputune.runtime.profiling.counters import NAMES
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
-from gputune.runtime.profiling.records import ENDED, QUEUED, STARTED, SUBMITTED, Level
+from gputune.runtime.profiling.records import ENDED, LEVELS, QUEUED, STARTED, SUBMITTED, Level
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 
 ONES = np.ones(ELEMENTS, np.float32)
@@ -38,6 +39,10 @@ def device(native: Native, fake: Fake, file: File) -> Iterator[Device]:
 
 def log_of(content: bytes) -> Log:
     return read_log_of(io.BytesIO(content), "taken")
+
+
+def test_c_has_the_levels_of_python_in_order() -> None:
+    assert binding.LEVELS == LEVELS
 
 
 @pytest.mark.parametrize(("level", "columns"), [("basic", 0), ("detailed", 2), ("qhas", 4)])

@@ -16,6 +16,7 @@ from gputune.core.quirks import ticks_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, GraphRecord
+from gputune.runtime.contexts.recording import NativeMarks
 from gputune.runtime.native.binding import Graph, Native
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Level, Part, digest_of, logged_launches
@@ -178,6 +179,23 @@ def test_what_cannot_be_marked_has_a_reason(
     for _ in range(2):
         with pytest.raises(CannotMark, match=reason):
             marked(native, model, 1)
+
+
+def test_python_gets_inferences_with_marks(native: Native, backend: Backend, model: Path) -> None:
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
+    with native.open(model) as file, native.device(file) as device, device.load(file) as graph:
+        marks, inputs = NativeMarks(device, graph), inputs_of(graph)
+        for rounds in range(3):
+            assert list(marks.of_graph(3)) == []
+            for _ in range(1 if rounds == 0 else 10):  # the first one loads code
+                marks.recorder.infer(lambda: graph.run(inputs))
+            if rounds == 1:
+                marks.forget()
+        graph.run(inputs)
+        found = list(marks.of_graph(3))
+    assert 0 < len(found) <= 10 and {(one.graph, one.form) for one in found} == {(3, "persistent")}
+    assert {len(one.launches) for one in found} == {len(graph_of(model).launches)}
 
 
 def test_marks_are_written_when_the_graph_goes_or_the_profile(
