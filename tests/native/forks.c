@@ -85,6 +85,7 @@ static void use_all(const char *log) {
     gputune_profile *recorded;
     gputune_counters total, last;
     gputune_importer importers[GPUTUNE_IMPORTERS];
+    size_t nbytes = 0;
     const gputune_code codes[] = {
         infer(graphs[0], false, &error), infer(graphs[0], true, &error), gputune_load(device, file, NULL, &graph, &error),
         gputune_open_group(device, (const gputune_file *const *)&file, 1, 2, &opened, &error),
@@ -95,7 +96,9 @@ static void use_all(const char *log) {
         gputune_begin_host(memories[0], true, &error), gputune_end_host(memories[0], &error),
         gputune_importers(device, importers, &error), gputune_record(graphs[0], profile, &error),
         gputune_record(graphs[1], NULL, &error), gputune_open_profile(device, log, GPUTUNE_BASIC, &recorded, &error),
-        gputune_set_perf_profile(graphs[0], "balanced", &error), gputune_set_perf_profile(graphs[0], NULL, &error)};
+        gputune_record_marked(graphs[0], profile, &error), gputune_write_marks(profile, &error),
+        gputune_profile_take(profile, NULL, &nbytes, &error), gputune_set_perf_profile(graphs[0], "balanced", &error),
+        gputune_set_perf_profile(graphs[0], NULL, &error)};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         printf("%zu: %s\n", i, gputune_code_name(codes[i]));
         check(codes[i] == GPUTUNE_FORKED_PROCESS, "a fork may use the device");
