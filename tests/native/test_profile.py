@@ -10,12 +10,13 @@ import pytest
 
 from gputune.core.errors import CannotMark
 from gputune.runtime.native import binding
-from gputune.runtime.native.binding import Device, File, Native
+from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.profiling.counters import NAMES
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.records import ENDED, LEVELS, QUEUED, STARTED, SUBMITTED, Level
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 
+INFERENCES = 50
 ONES = np.ones(ELEMENTS, np.float32)
 
 
@@ -125,6 +126,36 @@ def test_what_is_recorded_changes_before_any_inference(device: Device, file: Fil
     assert [(one.graph, one.number) for one in log.inferences] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert [one.name for one in log.graphs] == ["main", "main"]
     assert [one.number for one in read_log(path).inferences] == [0]
+
+
+def test_graphs_on_different_streams_share_a_profile(device: Device, file: File) -> None:
+    """Records are whole, whichever thread takes them in the meantime."""
+    with (
+        device.group([file], streams=2) as group,
+        device.load(file, group=group, stream=0) as first,
+        device.load(file, group=group, stream=1) as second,
+        device.profile(None, "qhas") as profile,
+    ):
+        for graph in (first, second):
+            graph.record(profile)
+
+        def infer(graph: Graph) -> None:
+            for number in range(INFERENCES):
+                assert (graph.run({"x": number * ONES})["y"] == number * 2**STAGES).all()
+
+        threads = [threading.Thread(target=infer, args=(graph,)) for graph in (first, second)]
+        for thread in threads:
+            thread.start()
+        content = profile.take()
+        while any(thread.is_alive() for thread in threads):
+            content += profile.take()
+        for thread in threads:
+            thread.join()
+        log = log_of(content + profile.take())
+    for place in range(2):
+        own = [one for one in log.inferences if one.graph == place]
+        assert [one.number for one in own] == list(range(INFERENCES))
+        assert len({one.thread for one in own}) == 1
 
 
 def test_a_profile_with_a_file_is_not_taken(device: Device, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
     check(gputune_open(argv[2], &file, &error), &error);
     check(gputune_open_device(&(gputune_device_options){.library = argv[1], .file = file}, &device, &error), &error);
     check(gputune_open_group(device, (const gputune_file *const *)&file, 1, 2, &group, &error), &error);
-    check(gputune_open_profile(device, log, GPUTUNE_DETAILED, &profile, &error), &error);
+    check(gputune_open_profile(device, log, GPUTUNE_QHAS, &profile, &error), &error);
     for (int number = 0; number < 3; number++) {
         gputune_load_options options = {.group = number < 2 ? group : NULL, .stream = number < 2 ? (size_t)number : 0};
         check(gputune_load(device, file, &options, &graphs[number], &error), &error);
