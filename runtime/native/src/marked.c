@@ -3,6 +3,7 @@
 #include "marked.h"
 #include "persistent.h"
 #include "programs.h"
+#include "reading.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,24 @@ size_t stands_for(const launch *launch) {
     return lines ? (lines - 1) / groups_of(launch) : 1;
 }
 
+/* Copies a text as it lies in the file; whether it is the one that was written is asked when it is used. */
+static gputune_code copy_text(const context *context, size_t place, uint8_t **text, gputune_error *error) {
+    const section *section = &context->sections[place];
+    if (!(*text = malloc(section->nbytes + 1))) return NO_MEMORY;
+    return read_source(context->source, context->path, section->at, *text, section->nbytes, error);
+}
+
+static gputune_code check_text(const context *context, size_t place, const uint8_t *text, gputune_error *error) {
+    const section *section = &context->sections[place];
+    uint8_t digest[32];
+    char found[65], what[64];
+    sha256(text, section->nbytes, digest);
+    hex(digest, found);
+    if (!strcmp(found, section->sha256)) return GPUTUNE_OK;
+    snprintf(what, sizeof what, "%.20s section %zu", section->kind, place);
+    return damaged(context->source, context->path, what, error);
+}
+
 gputune_code marked_prepare(gputune_graph *graph, gputune_error *error) {
     const context *context = graph->context;
     marked *made = graph->marked = pool_take(&graph->pool, 1, sizeof *made);
@@ -45,7 +64,7 @@ gputune_code marked_prepare(gputune_graph *graph, gputune_error *error) {
         const launch *launch = &graph->record->persistent[i];
         const size_t source = context->programs[launch->program].source;
         uint8_t **text = &made->texts[launch->program];
-        if (launch->counts && !*text) TRY(copy_section(context, source, text, error));
+        if (launch->counts && !*text) TRY(copy_text(context, source, text, error));
     }
     return GPUTUNE_OK;
 }
@@ -91,6 +110,7 @@ static gputune_code build_marked(gputune_graph *graph, size_t index, const char 
     cl_program *program = &graph->marked->programs[index];
     gputune_error refused = {GPUTUNE_OK, ""};
     cl_int status = 0;
+    TRY(check_text(graph->context, entry->source, graph->marked->texts[index], error));
     if (!contains(graph->marked->texts[index], nbytes, TICKS))
         return fail(error, GPUTUNE_CANNOT_MARK, "the persistent kernels are of an older gputune");
     char *options = malloc(room);

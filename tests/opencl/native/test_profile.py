@@ -11,7 +11,7 @@ import pytest
 
 from gputune.client.cli.main import main
 from gputune.client.viewer.account import account_of
-from gputune.core.errors import CannotMark
+from gputune.core.errors import CannotMark, ChecksumMismatch
 from gputune.core.quirks import ticks_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
@@ -215,3 +215,15 @@ def test_marks_are_written_when_the_graph_goes_or_the_profile(
                 one.close()
         log = read_log(path)
         assert log.complete and log.marked and not log.inferences
+
+
+def test_a_text_that_was_damaged_is_not_built(native: Native, backend: Backend, model: Path, tmp_path: Path) -> None:
+    """It is copied when the graph is loaded, which needs only the binary, and checked when it is used."""
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
+    other, content = tmp_path / "other.bin", model.read_bytes()
+    changed = content.replace(b"GPUTUNE_TICKS", b"GPUTUNE_TOCKS")
+    assert changed != content
+    other.write_bytes(changed)
+    with pytest.raises(ChecksumMismatch, match=r"source section [0-9]+ is damaged"):
+        marked(native, other, 1)
