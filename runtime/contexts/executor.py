@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from ctypes import byref
 from typing import Any, cast
 
-from gputune.core.errors import BuildFailed, CannotMark, ContextError, DeviceError, ForkedProcess, WrongDevice
+from gputune.core.errors import BuildFailed, ContextError, DeviceError, ForkedProcess, WrongDevice
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
+from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor, Runs
@@ -58,12 +59,16 @@ class NativeExecutor(Executor):
 
     def _infer(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> tuple[dict[str, Array], int]:
         self._tensors.give(inputs, outputs)
-        elapsed_ns = self._run()
+        elapsed_ns = self._recorded()
         return self._tensors.taken(outputs), elapsed_ns
 
     def _infer_in_place(self) -> int:
         self._tensors.give_shared()
-        return self._run()
+        return self._recorded()
+
+    def _recorded(self) -> int:
+        """Run an inference, and record it if that is asked for; return its ns."""
+        return self._run() if self.recorder is None else int(self.recorder.infer(self._run))
 
     def _run(self) -> int:
         """Run an inference on the values that were given; return its ns."""
@@ -140,17 +145,19 @@ class NativeExecutor(Executor):
         self._graph.close()
         self._tensors.close()
 
-    # --- what takes more of C --------------------------------------------------------------------------
+    # --- profiling -------------------------------------------------------------------------------------
 
     def make_recorder(
         self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
-    ) -> Any:
-        """Raise DeviceError."""
-        raise DeviceError("the C runtime does not record profiles for Python yet")
+    ) -> NativeRecorder:
+        """Return what records inferences launch by launch; at level basic, as they usually run."""
+        return NativeRecorder(self._device.device, self._graph, level, graph, observed, write)
 
-    def marked(self) -> Any:
-        """Raise CannotMark."""
-        raise CannotMark("the C runtime marks launches itself")
+    def marked(self) -> NativeMarks:
+        """Return what records inferences by persistent kernels with marks of their launches. Raises CannotMark,
+        DeviceError."""
+        with self._turn():
+            return NativeMarks(self._device.device, self._graph)
 
     def use_arenas(self, arenas: list[Any]) -> None:
         """Raise DeviceError."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from gputune.runtime.native.binding import Device, Graph, Profile
 from gputune.runtime.profiling.log import Log, LogReader
-from gputune.runtime.profiling.recorder import Observed
+from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import Level, LoggedInference, MarkedInference
 
 T = TypeVar("T")

@@ -30,6 +30,7 @@ from gputune.runtime.execution.programs import (
 from gputune.runtime.execution.recorded import RecordedRuns, may_record
 from gputune.runtime.execution.tensor_memory import TensorMemory
 from gputune.runtime.executor import Executor, Runs
+from gputune.runtime.profiling.marks import MarkedInferences
 from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.recorder import Recorder
 from gputune.runtime.profiling.records import Form, Level, LoggedInference
@@ -139,16 +140,16 @@ class PythonExecutor(Executor):
         """Return what records inferences launch by launch; at level basic, as they usually run."""
         return Recorder(self._backend, level, graph, self.one_by_one, lambda: self.last_form, observed, write)
 
-    def marked(self) -> MarkedRuns:
-        """Return the persistent form with marks of its launches, built when it is first requested. For recorders.
-        Raises CannotMark, DeviceError."""
+    def marked(self) -> MarkedInferences:
+        """Return what records inferences by the persistent form with marks of its launches, which is built when it is
+        first requested. Raises CannotMark, DeviceError."""
         with self._turn():
             if self._persistent is None or self._markable is None:
                 raise CannotMark("persistent kernels do not run here")
             if self._marked is None:
                 backend, binder, graph = self._backend, self._binder, self.graph
                 self._marked = MarkedRuns(backend, binder, graph, *self._markable, self._persistent)
-            return self._marked
+            return MarkedInferences(self._backend, self._marked)
 
     # --- memory ---------------------------------------------------------------------------------------
 

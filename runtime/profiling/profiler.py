@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -27,7 +27,6 @@ from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.devices import state
 from gputune.runtime.profiling.counters import Counters
 from gputune.runtime.profiling.log import LogWriter
-from gputune.runtime.profiling.marks import Marked, MarkedInferences
 from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import (
     Comparison,
@@ -36,6 +35,7 @@ from gputune.runtime.profiling.records import (
     LoggedGraph,
     LoggedInference,
     LogHeader,
+    MarkedInference,
     StateSample,
     digest_of,
     level_named,
@@ -62,6 +62,15 @@ class InLog(Protocol):
     graph: int
 
 
+class Marking(Protocol):
+    """Represent what records inferences by persistent kernels with marks. recorder: what an executor needs for them."""
+
+    @property
+    def recorder(self) -> Any: ...
+    def forget(self) -> None: ...
+    def of_graph(self, graph: int) -> Iterator[MarkedInference]: ...
+
+
 class Profiled(InForms, Protocol):
     """Represent an executor, as far as profiling needs it."""
 
@@ -77,7 +86,7 @@ class Profiled(InForms, Protocol):
     def backend(self) -> Backend: ...
     @property
     def last_form(self) -> Form: ...
-    def marked(self) -> Marked: ...
+    def marked(self) -> Marking: ...
     def make_recorder(
         self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
     ) -> InLog: ...
@@ -192,9 +201,7 @@ class Profiler(Closing):
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _marked(
-        self, executor: Profiled, infer: Callable[[], int], compared: int
-    ) -> tuple[MarkedInferences | None, str]:
+    def _marked(self, executor: Profiled, infer: Callable[[], int], compared: int) -> tuple[Marking | None, str]:
         """Return what records the launches inside of persistent kernels, once it has run; or None, and
         LoggedGraph.unmarked where there are such kernels."""
         if not executor.graph.persistent:
@@ -204,7 +211,7 @@ class Profiler(Closing):
         if not compared:
             return None, "no inferences were compared"
         try:
-            marked = MarkedInferences(executor.backend, executor.marked())
+            marked = executor.marked()
             timed(executor, infer, marked.recorder, True)  # which loads code
         except CannotMark as error:
             return None, str(error)

@@ -17,7 +17,6 @@ from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
-from gputune.runtime.loading.groups import load_group
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Native
 from tests.native.conftest import c_compiler, native
@@ -245,22 +244,3 @@ def test_another_device_is_refused_with_what_is_there(fake: Fake) -> None:
 def test_a_context_of_the_null_device_is_refused(opened: NativeDevice, context_path: Path) -> None:
     with open_context(context_path) as file, pytest.raises(WrongDevice, match="made by the null device"):
         executor_on(opened, file, None, strict=False)
-
-
-# --- groups -------------------------------------------------------------------------------------------
-
-
-def test_a_group_shares_arenas_and_weights(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
-    monkeypatch.setattr("gputune.runtime.loading.devices.recorded_report", lambda made_for: REPORT)
-    paths = [doubling_context(tmp_path / "a.bin", ("one", "two"), device=CPU), weighted_context(tmp_path / "b.bin", 3)]
-    with load_group(paths) as group:
-        np.testing.assert_array_equal(group.run("a/two", {"x": X})["y"], Y)
-        assert set(group.run("b", {"x": X})["y"]) == {6.0}
-        memory = group.memory
-        assert (memory.arenas, memory.streams, memory.private) == ((2 * NBYTES,), 1, 4 * NBYTES)
-        assert memory.weights > NBYTES
-        group.close("b")
-        assert group.memory.weights == 0
-        np.testing.assert_array_equal(group.run("a", {"x": X})["y"], Y)
-        assert group.inferences("a") == 1
