@@ -18,8 +18,9 @@ from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, opencl_libr
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors, variables
 from gputune.runtime.memory.handles import Kind, MemHandle
-from gputune.runtime.native.binding import Device, File, Memory, Native
+from gputune.runtime.native.binding import Device, File, Native
 from gputune.runtime.native.building import NotBuilt, native_part
+from gputune.runtime.native.memory import Memory
 
 RUNTIME = "GPUTUNE_RUNTIME"
 """The environment variable that says which runtime runs contexts on OpenCL devices: "python", the default, or "c"."""

@@ -10,9 +10,10 @@ from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice
 from gputune.runtime.counters import MemoryCounters, TensorCounters
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.native.binding import Graph, Memory, address_of
+from gputune.runtime.native.binding import Graph
 from gputune.runtime.native.counting import tensor_counters
 from gputune.runtime.native.declarations import Value as Slot
+from gputune.runtime.native.memory import Memory, address_of
 from gputune.runtime.values import MOST_KNOWN, Array, Kind, Known, Tensor, Tensors, Value
 
 _SHARED = "shared"

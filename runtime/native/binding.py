@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_char, c_size_t, c_void_p
+from ctypes import byref, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from gputune.core.errors import error_named
 from gputune.core.identity import DeviceIdentity
@@ -31,11 +29,10 @@ from gputune.runtime.native.declarations import (
     Importer,
     LoadOptions,
     Shape,
-    Value,
 )
+from gputune.runtime.native.memory import Array, Memory, Tensors, address_of, check_arrays, values
 
 LEVELS = "basic", "detailed", "qhas"
-Array = npt.NDArray[Any]
 Bytes = bytes | bytearray | memoryview
 
 
@@ -122,15 +119,7 @@ class Native:
         return Device(self, self.made("open_device", byref(options)))
 
 
-class _Object(NativeObject):
-    """Hold something that the library has made."""
-
-    def __init__(self, native: Native, pointer: int, *below: _Object) -> None:
-        super().__init__(native, pointer, *below)
-        self.native = native
-
-
-class File(_Object):
+class File(NativeObject):
     """Describe an open file: its contexts and their graphs."""
 
     close_by = "close"
@@ -159,7 +148,7 @@ class File(_Object):
         return found
 
 
-class Device(_Object):
+class Device(NativeObject):
     """Open memory, groups, graphs and profiles on a device."""
 
     close_by = "close_device"
@@ -263,57 +252,7 @@ class Device(_Object):
         return Profile(self.native, self.native.made("open_profile", self.pointer, name, place), self)
 
 
-class Memory(_Object):
-    """Hold memory that a device uses in place, or why that is copied."""
-
-    close_by = "free"
-
-    @property
-    def kind(self) -> str:
-        """Return "shared", "mapped", or why it is copied."""
-        return str(self.native.call("memory_kind", self.pointer).decode())
-
-    @property
-    def importer(self) -> str:
-        """Return by which importer the device took it; "" if it is copied."""
-        return (self.native.call("memory_importer", self.pointer) or b"").decode()
-
-    @property
-    def descriptor(self) -> int:
-        """Return its descriptor, which lives as long as it does; -1 if it has none."""
-        return int(self.native.call("memory_descriptor", self.pointer))
-
-    @property
-    def cl_mem(self) -> int:
-        """Return its cl_mem as a number; 0 if it is copied."""
-        return self.native.call("memory_cl_mem", self.pointer) or 0
-
-    def begin_host(self, write: bool = True) -> None:
-        """Let the host use it, if the device has it. Raises DeviceError."""
-        self.native.checked("begin_host", self.pointer, write)
-
-    def end_host(self) -> None:
-        """Give it to the device for commands of one's own. Raises DeviceError."""
-        self.native.checked("end_host", self.pointer)
-
-    @property
-    def address(self) -> int:
-        """Return where the host sees it between inferences; 0 if the host cannot."""
-        return self.native.call("memory_data", self.pointer) or 0
-
-    def array(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Return the start of the memory as an array, which must not be used once it is freed. Raises ValueError if the
-        host cannot see it."""
-        address = self.address
-        if not address:
-            raise ValueError("the host cannot see this memory")
-        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        seen = memoryview((c_char * nbytes).from_address(address)).cast("B")
-        found: Array = np.frombuffer(seen, np.dtype(dtype)).reshape(shape)
-        return found
-
-
-class Group(_Object):
+class Group(NativeObject):
     """Hold arenas that several graphs share."""
 
     close_by = "close_group"
@@ -342,7 +281,7 @@ class Group(_Object):
         self.native.checked("grow", self.pointer, file.pointer)
 
 
-class Profile(_Object):
+class Profile(NativeObject):
     """Hold an open profile log."""
 
     close_by = "close_profile"
@@ -361,7 +300,7 @@ class Profile(_Object):
         self.native.checked("write_marks", self.pointer)
 
 
-class Graph(_Object):
+class Graph(NativeObject):
     """Run a loaded graph."""
 
     close_by = "unload"
@@ -420,7 +359,7 @@ class Graph(_Object):
         made = self.outputs() if outputs is None else {}
         wanted = made if outputs is None else outputs
         for tensors, sizes in zip((inputs, wanted), self._sizes, strict=True):
-            _check_arrays(tensors, sizes)
+            check_arrays(tensors, sizes)
         self.native.checked("run", self.pointer, values(inputs), len(inputs), values(wanted), len(wanted))
         return made
 
@@ -451,38 +390,6 @@ class Graph(_Object):
     def set_perf_profile(self, preset: str | None) -> None:
         """Make inferences from now on vote as a preset says; None ends that. Raises ValueError."""
         self.native.checked("set_perf_profile", self.pointer, _text(preset))
-
-
-Tensors = Mapping[str, Array | Memory]
-"""Inputs or outputs by their names."""
-
-
-def values(tensors: Tensors) -> ctypes.Array[Value]:
-    """Return tensors as gputune_value. What they lie in must live as long as the result is used."""
-    found = (Value * len(tensors))()
-    for value, (name, tensor) in zip(found, tensors.items(), strict=True):
-        value.name = name.encode()
-        if isinstance(tensor, Memory):
-            value.memory = tensor.pointer
-        elif tensor.size:
-            value.data = address_of(tensor)
-    return found
-
-
-def address_of(array: Array) -> int:
-    """Return where an array's first element is."""
-    return int(array.__array_interface__["data"][0])
-
-
-def _check_arrays(tensors: Tensors, sizes: Mapping[str, int]) -> None:
-    """Raise ValueError for an array that C cannot read or write as a tensor of that many bytes."""
-    for name, tensor in tensors.items():
-        if isinstance(tensor, Memory):
-            continue
-        if not tensor.flags.c_contiguous:
-            raise ValueError(f"the array for {name!r} is not C-contiguous")
-        if tensor.size and sizes.get(name, tensor.nbytes) != tensor.nbytes:
-            raise ValueError(f"{name!r} has {sizes[name]} bytes, the array for it {tensor.nbytes}")
 
 
 def _described(info: GraphInfo) -> Info:

@@ -8,17 +8,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from gputune.core.errors import ContextClosed
 from gputune.core.opened import Closing
 
 
 class Library(Protocol):
-    """Close what it has made."""
+    """Call the functions of gputune.h by their names without a prefix."""
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function that cannot fail; return its result."""
+
+    def checked(self, name: str, *arguments: Any) -> None:
+        """Call a function that can fail. Raises the error that its code names."""
+
+    def made(self, name: str, *arguments: Any) -> int:
+        """Call a function that makes an object; return its address. Raises as checked does."""
 
     def give_back(self, name: str, pointer: int) -> None:
-        """Call the function of that name with an object."""
+        """Call the function that closes an object. Raises as checked does."""
 
 
 class NativeObject(Closing):
@@ -27,6 +36,7 @@ class NativeObject(Closing):
     close_by = ""
 
     def __init__(self, native: Library, pointer: int, *below: NativeObject) -> None:
+        self.native = native
         self._pointer: int | None = pointer
         self._held: _Held = _Held(native, self.close_by, pointer, tuple(one._held for one in below))
         self._finalizer = weakref.finalize(self, self._held.drop)

@@ -21,7 +21,8 @@ from gputune.runtime.context.records import TensorRecord
 from models.zoo_models import ENTRIES, Entry, sample, untuned_context
 
 sys.path.append(str(tool.ROOT))
-from gputune.runtime.native.binding import Array, Device, File, Graph, Memory, Native
+from gputune.runtime.native.binding import Device, File, Graph, Native
+from gputune.runtime.native.memory import Array, Memory
 from tests.native.compiling import library, opencl_library
 
 SEED, INFERENCES = 6, 3

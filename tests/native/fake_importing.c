@@ -39,7 +39,7 @@ enum { USE_HOST_PTR = 1 << 3, ALLOC_HOST_PTR = 1 << 4, EXT_HOST_PTR = 1 << 29, O
 
 static struct { uint32_t what; uint64_t values[MOST_VALUES]; size_t count; } answered[MOST_ANSWERS];
 static struct { char name[NAME_BYTES]; int32_t status; } refused[MOST_FAILING];
-static char version[64], extensions[512], absent[NAME_BYTES], calls_told[MOST_TOLD], returned[MOST_TOLD];
+static char version_told[64], extensions[512], absent[NAME_BYTES], calls_told[MOST_TOLD], returned[MOST_TOLD];
 static const object *numbered[MOST_MEMORY];
 static size_t answer_count, refused_count, numbered_count, moved_by, moves_by;
 static bool asked_for_svm;
@@ -49,7 +49,7 @@ static atomic_long driver_memory; /* blocks that clSVMAlloc and its like have gi
 
 API void fake_usual(void) {
     answer_count = refused_count = numbered_count = moved_by = moves_by = 0;
-    *version = *extensions = *absent = *calls_told = 0;
+    *version_told = *extensions = *absent = *calls_told = 0;
     asked_for_svm = false;
 }
 
@@ -61,7 +61,7 @@ API void fake_answer(uint32_t what, const uint64_t *values, size_t count) {
 }
 
 API void fake_texts(const char *of_version, const char *of_extensions) {
-    snprintf(version, sizeof version, "%s", of_version);
+    snprintf(version_told, sizeof version_told, "%s", of_version);
     snprintf(extensions, sizeof extensions, "%s", of_extensions);
 }
 
@@ -137,7 +137,7 @@ static void tell_list(const int64_t *values) {
 
 API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     asked_for_svm |= what == SVM_CAPABILITIES;
-    if (what == VERSION_OF_DEVICE && *version) return answer_text(version, room, to, needed);
+    if (what == VERSION_OF_DEVICE && *version_told) return answer_text(version_told, room, to, needed);
     if (what == EXTENSIONS_OF_DEVICE && *extensions) return answer_text(extensions, room, to, needed);
     for (size_t at = 0; at < answer_count; at++) {
         uint32_t values[MOST_VALUES];

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gputune.runtime.memory.handles import PAGE
-from gputune.runtime.native.binding import Device, Memory, Native
+from gputune.runtime.native.binding import Device, Native
+from gputune.runtime.native.memory import Memory
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, sanitizers
 from tests.native.fake import HERE
 

@@ -59,8 +59,8 @@ def test_the_same_context_is_taken_for_the_same_reason(native: Native, tmp_path:
     wanted = refused = ""
     with open_package(path) as opened:
         try:
-            with open_chosen(opened, DEVICE, computes=True) as file:
-                wanted = str(file.choice).replace('"', "'")
+            with open_chosen(opened, DEVICE, computes=True) as chosen:
+                wanted = str(chosen.choice).replace('"', "'")
         except WrongDevice as error:
             refused = str(error).split(" contexts runs on ")[0].removeprefix(f"{path}: ")
     with native.open(path) as file, native.device(file, opencl=str(Fake().path)) as device:

@@ -10,6 +10,7 @@ from gputune.core.errors import LimitExceeded
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.native.binding import Device, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
+from gputune.runtime.native.memory import Array, Memory, Tensors
 from tests.native.fake import ELEMENTS, NBYTES, Fake, doubling_context
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
@@ -53,8 +54,8 @@ def test_each_tensor_has_its_copies_with_their_reasons(graph: Graph, device: Dev
     """Memory is copied on this device, and its reason outlives it."""
     with device.allocate(NBYTES) as first, device.allocate(NBYTES) as second:
         said = first.kind
-        given = VALUES if x == "array" else first
-        taken = {"array": {"y": VALUES.copy()}, "memory": {"y": second}, "nothing": {}}[y]
+        given: Array | Memory = VALUES if x == "array" else first
+        taken: Tensors = {"array": {"y": VALUES.copy()}, "memory": {"y": second}, "nothing": {}}[y]
         for _ in range(2):
             graph.run({"x": given}, taken)
     total, last = counted(graph)

@@ -104,7 +104,7 @@ def test_a_context_that_is_given_is_kept_until_the_device_is_closed(native: Nati
     context = cl.clCreateContext(None, 1, ctypes.byref(devices, ctypes.sizeof(ctypes.c_void_p)), None, None, None)
     with (
         native.open(doubling_context(tmp_path / "a.bin", device=CPU)) as file,
-        native.device(opencl=str(fake.path), given=(context, devices[1])) as device,
+        native.device(opencl=str(fake.path), given=(context, int(devices[1] or 0))) as device,
     ):
         held = fake.alive
         for _ in range(2):

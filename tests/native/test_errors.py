@@ -102,7 +102,7 @@ def test_a_code_of_a_later_version_is_an_error_of_the_device(native: Native) -> 
 
 def test_the_header_and_the_binding_have_the_same_room() -> None:
     assert f"#define GPUTUNE_MESSAGE_BYTES {MESSAGE_BYTES}\n" in HEADER
-    assert STRUCTURES["gputune_error"]._fields_[1][1]._length_ == MESSAGE_BYTES
+    assert STRUCTURES["gputune_error"].message.size == MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("letters", [3, 1000, 5000])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gputune.runtime.memory.handles import PAGE, MemHandle
-from gputune.runtime.native.binding import Device, Memory
+from gputune.runtime.native.binding import Device
+from gputune.runtime.native.memory import Memory
 from tests.native.importing import DMA_BUF_BYTES, UNIFIED, Answers, Importing, dma_buf, importing_library
 
 READ_WRITE, USE_HOST_PTR, ALLOC_HOST_PTR, SVM, EXT_HOST_PTR = 1, 1 << 3, 1 << 4, 1 << 10, 1 << 29

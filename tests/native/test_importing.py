@@ -11,8 +11,9 @@ import pytest
 from gputune.core.errors import CannotImport, LaunchFailed, UnusableMemory
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.importers import IMPORTERS
-from gputune.runtime.native.binding import Device, Graph, Memory
+from gputune.runtime.native.binding import Device, Graph
 from gputune.runtime.native.counting import tensor_counters
+from gputune.runtime.native.memory import Memory
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, doubling_context
 from tests.native.importing import UNIFIED, Answers, Importing, dma_buf, importing_library
 

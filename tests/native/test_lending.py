@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gputune.runtime.memory.lending import MOST_LENT
-from gputune.runtime.native.binding import Array, Graph, Native
+from gputune.runtime.native.binding import Graph, Native
+from gputune.runtime.native.memory import Array
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, sanitizers
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context

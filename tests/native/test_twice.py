@@ -9,7 +9,8 @@ import pytest
 
 from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.native.binding import Device, File, Memory, Native
+from gputune.runtime.native.binding import Device, File, Native
+from gputune.runtime.native.memory import Memory
 from gputune.runtime.profiling.log import read_log
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context

@@ -74,9 +74,9 @@ def test_weights_that_were_changed_are_not_packed(
 ) -> None:
     path = tmp_path / "damaged.bin"
     whole = bytearray(paths[1].read_bytes())
-    with context_of(memoryview(bytes(whole)), "compact") as file:
-        sources = {ref.index for part in file.header.packing for one in part.launches for ref in one.refs}
-        assert sources and file.header.sections[-1].kind == "weights"
+    with context_of(memoryview(bytes(whole)), "compact") as known:
+        sources = {ref.index for part in known.header.packing for one in part.launches for ref in one.refs}
+        assert sources and known.header.sections[-1].kind == "weights"
     whole[-1] ^= 1
     path.write_bytes(whole)
     with native.open(path) as file, native.device(file, backend.identity.name) as device:
@@ -91,8 +91,8 @@ def test_what_is_too_large_to_be_packed_is_refused_with_the_device(
 ) -> None:
     whole = paths[1].read_bytes()
     fields = header_of(whole)
-    with open_context(paths[1]) as file:
-        part = file.header.graphs[1].constants("packed")[0]
+    with open_context(paths[1]) as known:
+        part = known.header.graphs[1].constants("packed")[0]
     fields["packing"][part]["arena_bytes"] = [backend.identity.max_allocation_bytes + 4096]
     path = tmp_path / "large.bin"
     path.write_bytes(with_head(whole, need_of(fields, head_of(whole)[0]), fields))

@@ -22,8 +22,9 @@ from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.verdict import open_chosen
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.native.binding import Array, Device, File, Memory, Native
+from gputune.runtime.native.binding import Device, File, Native
 from gputune.runtime.native.counting import tensor_counters
+from gputune.runtime.native.memory import Array, Memory
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, opencl_library, sanitizers

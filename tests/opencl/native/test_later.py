@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from gputune.runtime.backends import Backend
-from gputune.runtime.native.binding import Native, values
+from gputune.runtime.native.binding import Native
 from gputune.runtime.native.declarations import CALLBACK
+from gputune.runtime.native.memory import values
 from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]

@@ -10,7 +10,8 @@ import pytest
 from gputune.core.errors import CannotImport
 from gputune.runtime.backends import Backend
 from gputune.runtime.memory.handles import PAGE, MemHandle
-from gputune.runtime.native.binding import Device, Memory, Native
+from gputune.runtime.native.binding import Device, Native
+from gputune.runtime.native.memory import Memory
 from tests.opencl.native.test_one_context import Application
 from tests.opencl.runtime import made
 

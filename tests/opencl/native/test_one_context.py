@@ -77,7 +77,7 @@ def made(backend: Backend, plan: Any, tmp_path: Path) -> Iterator[tuple[Path, di
 
 def run(graph: Graph, inputs: dict[str, np.ndarray]) -> Bits:
     outputs = {one.name: np.zeros(one.shape, one.dtype) for one in graph.info.outputs}
-    graph.run(inputs.items(), outputs.items())
+    graph.run(inputs, outputs)
     return {name: array.tobytes() for name, array in outputs.items()}
 
 

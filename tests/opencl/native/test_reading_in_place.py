@@ -14,11 +14,12 @@ from gputune.client.model.lowering import lower
 from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
 from gputune.runtime.counters import TensorCounters
-from gputune.runtime.execution.executor import Executor
+from gputune.runtime.executor import Executor
 from gputune.runtime.memory import lending
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
-from gputune.runtime.native.binding import Array, Device, Graph, Native
+from gputune.runtime.native.binding import Device, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
+from gputune.runtime.native.memory import Array
 from tests.client import models
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, sanitizers
 from tests.opencl.contexts import contexts, inputs_of, loaded
@@ -94,10 +95,10 @@ def test_arrays_come_and_go(backend: Backend, native: Native, device: Device, tm
         del x
         gc.collect()
         pages.close()  # refuses while anything has its memory; what launches read is gone now
-    with device.allocate(NBYTES) as x, device.allocate(NBYTES) as y:
-        x.array("float32", (ELEMENTS,))[...] = array(1)
+    with device.allocate(NBYTES) as first, device.allocate(NBYTES) as y:
+        first.array("float32", (ELEMENTS,))[...] = array(1)
         for _ in range(2):
-            graph.run({"x": x}, {"y": y})
+            graph.run({"x": first}, {"y": y})
             np.testing.assert_array_equal(y.array("float32", (ELEMENTS,)), made.expected(array(1)))
             np.testing.assert_array_equal(graph.run({"x": array(2)})["y"], made.expected(array(2)))
             graph.run({"x": array(3)}, {"y": y})
