@@ -55,16 +55,16 @@ def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> OpenDevice:
     # a number belongs to the list that discovery makes
     recorded = [one for one in found if wanted is None or (not wanted.isdecimal() and matches(one, wanted))]
     if not recorded:
-        return _opened(choose(discover(), wanted).report)
+        return open_reported(choose(discover(), wanted).report)
     if len({report.driver_file for report in recorded}) > 1:  # which only their own processes can try
         reports = discover()
         devices = {(device.platform, device.name) for device in made_for}
         present = [one for one in reports if one.identity and (one.identity.platform, one.identity.name) in devices]
         usable = any(one.usable and (wanted is None or matches(one, wanted)) for one in present)
-        return _opened(choose(present if usable else reports, wanted).report)
+        return open_reported(choose(present if usable else reports, wanted).report)
     for report in recorded:
         try:
-            return _opened(report)
+            return open_reported(report)
         except DeviceNotFound:
             continue
     return _open_among_visible(recorded[0], wanted)
@@ -82,10 +82,10 @@ def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> OpenDevic
     """Open the best of the other devices of the recorded driver, which is open in this process but has no such
     device."""
     reports = [report for report in discover() if report.driver_file == recorded.driver_file]
-    return _opened(choose(reports, wanted).report)
+    return open_reported(choose(reports, wanted).report)
 
 
-def _opened(report: DeviceReport) -> OpenDevice:
+def open_reported(report: DeviceReport) -> OpenDevice:
     """Open a device in the runtime that runs contexts on it."""
     if report.backend == OPENCL and runs_in_c():
         return open_report(report)

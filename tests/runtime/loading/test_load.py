@@ -83,7 +83,7 @@ def test_the_recorded_device_is_opened_without_discovery_when_it_fits(
     cortex = replace(DeviceIdentity.from_dict(made_for), name="cortex")
     monkeypatch.setattr(devices, "driver_files", lambda: [Path("/drivers/p.icd")])
     monkeypatch.setattr(devices, "discover", discover)
-    monkeypatch.setattr(devices, "open_backend", lambda report, profiling: open_backend(NULL_REPORT))
+    monkeypatch.setattr(devices, "open_reported", lambda report: open_backend(NULL_REPORT))
     open_any(tmp_path / "context.bin").executor(wanted)
     assert bool(discovered) is discovers
 

@@ -60,7 +60,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[DeviceIdentity], list[s
     def computing(*present: DeviceIdentity) -> list[str]:
         asked: list[str] = []
 
-        def open_device(report: DeviceReport, profiling: bool = True) -> Backend:
+        def open_device(report: DeviceReport) -> Backend:
             assert report.identity is not None
             asked.append(report.identity.name)
             same = [
@@ -76,7 +76,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[DeviceIdentity], list[s
         monkeypatch.setattr(devices, "driver_files", lambda: [Path(one.driver) for one in present])
         reports = [DeviceReport(number, one, one.driver, True, "") for number, one in enumerate(present)]
         monkeypatch.setattr(devices, "discover", lambda: reports)
-        monkeypatch.setattr(devices, "open_backend", open_device)
+        monkeypatch.setattr(devices, "open_reported", open_device)
         monkeypatch.setattr("gputune.runtime.backends.null.NullBackend.computes", True)
         return asked
 
