@@ -17,6 +17,7 @@ from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.sharing import SharedParts
 from tests.opencl.contexts import MODELS, compiling, opened, outputs, written
+from tests.runtimes import in_python
 
 
 @pytest.mark.parametrize("algorithm", [2, pytest.param(4, marks=pytest.mark.night)])
@@ -47,6 +48,7 @@ def test_binaries_pack_and_persistent_kernels_read_what_was_packed(
             assert outputs(one, seed) == outputs(other, seed)
 
 
+@in_python  # in C, graphs of a group share them (tests/opencl/native/test_compact.py)
 def test_graphs_share_sources_and_what_is_packed(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
