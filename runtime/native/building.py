@@ -1,20 +1,26 @@
-"""Build native parts of gputune by the machine's C compiler when they are first used.
+"""Find the native parts of gputune, or build them by the machine's C compiler when they are first used.
 
-The wheel has their sources and no machine code, so it fits every machine. A part is a plain shared library, which is
-kept in the user's cache folder. Its name stands for its sources, the compiler and the machine, and for its own content:
-a process that runs a library whose content was lost, as by a power failure, would end without a word. So the content is
+A part is a plain shared library that is named after its sources. A wheel for a kind of machine has it in lib/. The
+other wheel, the sdist, a checkout and the bundle for a device have sources only, so they fit every machine. Those are
+compiled once, into the user's cache folder, by a compiler of the system or of PyPI's ziglang.
+
+A library's name stands for its sources, in the cache also for the compiler and the machine, and for its own content: a
+process that runs a library whose content was lost, as by a power failure, would end without a word. So the content is
 compared with the name before a library is returned, and a library that has lost it is built again. One process builds
 at a time, and removes what killed ones have left.
 
-Where there is no compiler, or no folder that is safe from other users, gputune enqueues launches from Python, and
-cannot be a plugin of onnxruntime.
+Where there is neither a library nor a compiler, nor a folder that is safe from other users, contexts run in Python, and
+gputune cannot be a plugin of onnxruntime. `why_no_runtime` says so, with what to do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fnmatch
 import functools
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
@@ -24,28 +30,41 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
 
 from gputune.core.files import read_file
 from gputune.core.ownership import untrusted
 from gputune.core.whole_file import locked_folder, sync
-from gputune.runtime.native import FOLDER
 
 log = logging.getLogger(__name__)
 
 COMPILER = "GPUTUNE_CC"
 """The environment variable that names the C compiler for native parts; NONE for no native parts."""
 NONE = "none"
+RUNTIME_LIBRARY = "GPUTUNE_RUNTIME_LIBRARY"
+"""The environment variable that names the library of the C runtime, such as one with a sanitizer."""
+REMEDY = (
+    "install a C compiler, such as Debian's gcc or PyPI's ziglang, or the wheel of gputune for this kind of machine"
+)
+LIBRARIES = "lib"
+"""The folder of a wheel's libraries, below native/."""
+FOLDER: Traversable = resources.files("gputune.runtime.native")
+"""The folder of sources, which lies in an archive if gputune does."""
 _COMPILERS = ("cc", "gcc", "clang")
+_ZIG = "ziglang"
+"""The package of PyPI with a C compiler, for those who cannot install one into the system."""
 _OPTIONS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden")
 _LONGEST_SECONDS = 60.0
 _LONGEST_WAIT_S = 120.0
 """For another process that builds; a longer one may have been stopped."""
 _ERROR = re.compile(r":\d+: .*error: |undefined")
 """The line of a compiler or linker that says what is wrong; other lines, which name the function, precede it."""
+_LINKED = "linked.so"
 _UNFINISHED = "build-"
 """The front of a folder in which a part is built."""
 _MANY_FILES = 8
@@ -67,17 +86,35 @@ class Part:
     libraries: tuple[str, ...] = ()
     exports: str = ""
 
-    def compiled(self) -> list[Path]:
-        """Return the files that are compiled."""
-        return [path for pattern in self.sources for path in sorted(FOLDER.glob(pattern))]
+    def compiled(self) -> dict[str, bytes]:
+        """Return the files that are compiled, by their names."""
+        return {name: text for pattern in self.sources for name, text in _matching(pattern)}
 
-    def included(self) -> list[Path]:
+    def included(self) -> dict[str, bytes]:
         """Return the files that the sources may include."""
-        return [path for folder in self.headers for path in sorted((FOLDER / folder).glob("*.h"))]
+        return {name: text for folder in self.headers for name, text in _matching(f"{folder}/*.h")}
 
-    def scripts(self) -> list[Path]:
-        """Return the files that the linker reads."""
-        return [FOLDER / self.exports] if self.exports else []
+    def files(self) -> dict[str, bytes]:
+        """Return all files that a library is built from."""
+        scripts = dict(_matching(self.exports)) if self.exports else {}
+        return {**self.compiled(), **self.included(), **scripts}
+
+    def digest(self, files: Mapping[str, bytes]) -> str:
+        """Return what stands for all that this library is built from."""
+        return _digest([*files.items()], self.libraries, self.exports)
+
+
+def _matching(pattern: str) -> Iterator[tuple[str, bytes]]:
+    """Yield names and texts of files below FOLDER, in the order of names."""
+    folder, _, wanted = pattern.rpartition("/")
+    place = FOLDER.joinpath(folder)
+    names = sorted(one.name for one in place.iterdir()) if place.is_dir() else []
+    for name in fnmatch.filter(names, wanted):
+        yield f"{folder}/{name}" if folder else name, place.joinpath(name).read_bytes()
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 PARTS = {
@@ -94,17 +131,67 @@ PARTS = {
 
 @functools.cache
 def native_part(name: str) -> Path:
-    """Return the library of a part; build it if it is not there yet. Raises NotBuilt."""
+    """Return the library of a part, the wheel's or a compiled one; build it if it is not there yet. Raises NotBuilt."""
     part = PARTS[name]
-    if not part.compiled():
-        raise NotBuilt(f"the C sources of {name} are not here")  # as in a bundle for devices
-    compiler = _compiler()
     try:
+        files = part.files()
+        if not part.compiled():
+            raise NotBuilt(f"the C sources of {name} are not here")
+        named = os.environ.get(COMPILER) or os.environ.get("CC")
+        if named == NONE:
+            raise NotBuilt(f"{COMPILER} is {NONE!r}")
+        sources = part.digest(files)
+        if isinstance(FOLDER, Path) and (library := _whole(FOLDER / LIBRARIES, f"{name}-{sources}-")):
+            return library
+        compiler = _compiler(named)
         folder = _folder()
-        front = f"{name}-{_digest(part, compiler)}-"
-        return _built(folder, front) or _build_alone(part, compiler, folder, front)
+        front = f"{name}-{_digest(sources, compiler, _OPTIONS, platform.machine(), sys.maxsize)}-"
+        return _built(folder, front) or _build_alone(part, files, compiler, folder, front)
     except OSError as error:
         raise NotBuilt(f"{error.filename or name}: {error.strerror or error}") from None
+
+
+@functools.cache
+def runtime_library() -> Path:
+    """Return the library of the C runtime, or what RUNTIME_LIBRARY names. Raises NotBuilt, also for one that was built
+    from other sources than this Python code."""
+    if not (named := os.environ.get(RUNTIME_LIBRARY)):
+        return _checked(native_part("runtime"))
+    try:
+        path = Path(named).resolve(strict=True)
+        why = untrusted(path)
+    except OSError as error:
+        raise NotBuilt(f"{RUNTIME_LIBRARY}: {named} cannot be used: {error.strerror}") from None
+    if why:
+        raise NotBuilt(f"{RUNTIME_LIBRARY}: {path} {why}")
+    return _checked(path)
+
+
+@functools.cache
+def why_no_runtime() -> str:
+    """Return why no context can run here in C, and what to do, in one line; empty if they can."""
+    try:
+        runtime_library()
+    except NotBuilt as error:
+        return f"the C runtime is not here: {error}; {REMEDY}"
+    return ""
+
+
+def _checked(path: Path) -> Path:
+    """Return the library of a C runtime that was built from these sources. Raises NotBuilt for another one."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NotBuilt(f"{path} cannot be loaded: {error}") from None
+    found = b"an older version"
+    with contextlib.suppress(AttributeError):
+        library.gputune_version.restype = ctypes.c_char_p
+        found = library.gputune_version()
+    part = PARTS["runtime"]
+    sources = part.digest(part.files())
+    if found.partition(b"+")[2].decode() != sources:
+        raise NotBuilt(f"{path} is of another gputune ({found.decode()}) than this Python code (sources {sources})")
+    return path
 
 
 def _built(folder: Path, front: str) -> Path | None:
@@ -113,6 +200,12 @@ def _built(folder: Path, front: str) -> Path | None:
     for library in sorted(folder.glob(f"{front}*.so")):
         if why := untrusted(library):
             raise NotBuilt(f"{library} {why}")
+    return _whole(folder, front)
+
+
+def _whole(folder: Path, front: str) -> Path | None:
+    """Return the first library whose name begins so and stands for its content; None where there is none."""
+    for library in sorted(folder.glob(f"{front}*.so")):
         with contextlib.suppress(OSError):  # what cannot be read is damaged, too
             if library.name == _name(front, library):
                 return library
@@ -124,23 +217,14 @@ def _name(front: str, library: Path) -> str:
     return f"{front}{hashlib.sha256(read_file(library)).hexdigest()[:16]}.so"
 
 
-def _digest(part: Part, compiler: Sequence[str]) -> str:
-    """Return what stands for all that decides about a library. Raises OSError."""
-    files = *part.compiled(), *part.included(), *part.scripts()
-    texts = [(path.relative_to(FOLDER).as_posix(), path.read_bytes()) for path in files]
-    key = repr((texts, part.libraries, part.exports, compiler, _OPTIONS, platform.machine(), sys.maxsize))
-    return hashlib.sha256(key.encode()).hexdigest()[:16]
-
-
-def _compiler() -> list[str]:
+def _compiler(named: str | None) -> list[str]:
     """Return the command that compiles. Raises NotBuilt."""
-    named = os.environ.get(COMPILER) or os.environ.get("CC")
-    if named == NONE:
-        raise NotBuilt(f"{COMPILER} is {NONE!r}")
     if not named:
         named = next((one for one in _COMPILERS if shutil.which(one)), "")
+        if not named and importlib.util.find_spec(_ZIG):
+            return [sys.executable, "-m", _ZIG, "cc"]
         if not named:
-            raise NotBuilt(f"there is no C compiler ({', '.join(_COMPILERS)}); install one, or name it by {COMPILER}")
+            raise NotBuilt(f"there is no C compiler ({', '.join(_COMPILERS)}), and {COMPILER} names none")
     try:
         if command := shlex.split(named):
             return command
@@ -163,7 +247,7 @@ def _folder() -> Path:
     return folder
 
 
-def _build_alone(part: Part, compiler: list[str], folder: Path, front: str) -> Path:
+def _build_alone(part: Part, files: Mapping[str, bytes], compiler: Sequence[str], folder: Path, front: str) -> Path:
     """Build a part, unless another process does so meanwhile; return the library. Raises NotBuilt, OSError."""
     with locked_folder(folder, _LONGEST_WAIT_S) as held:
         if library := _built(folder, front):
@@ -174,28 +258,34 @@ def _build_alone(part: Part, compiler: list[str], folder: Path, front: str) -> P
                 damaged.unlink()
         for left in folder.glob(f"{_UNFINISHED}*") if held else ():  # by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
-        return _build(part, compiler, folder, front)
+        if len(part.compiled()) >= _MANY_FILES:
+            what = f"building {folder / front[:-1]} from {len(part.compiled())} files with {compiler[0]}, once"
+            log.info("%s; this takes some seconds", what)
+        return build(part, files, compiler, folder, front)
 
 
-def _build(part: Part, compiler: list[str], folder: Path, front: str) -> Path:
-    """Build a part to its place at once; return the library. Raises NotBuilt, OSError."""
-    sources = part.compiled()
-    if len(sources) >= _MANY_FILES:
-        into = folder / front[:-1]
-        log.info("building %s from %d files with %s, once; this takes some seconds", into, len(sources), compiler[0])
+def build(part: Part, files: Mapping[str, bytes], compiler: Sequence[str], folder: Path, front: str) -> Path:
+    """Compile files to a library that gets its place in a folder at once, under a name that begins so; return it. The
+    same files and compiler make the same bytes everywhere. Raises NotBuilt, OSError."""
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as made:
-        built = Path(made) / f"{front}.so"
-        objects = [Path(made) / f"{number}.o" for number in range(len(sources))]
-        compile_one = [*compiler, *_OPTIONS, *(f"-I{FOLDER / folder}" for folder in part.headers), "-c"]
+        place = Path(made)
+        for name, text in files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(text)
+        sources = [*part.compiled()]
+        defined = f'-DGPUTUNE_SOURCES="{part.digest(files)}"'
+        compile_one = [*compiler, *_OPTIONS, defined, *(f"-I{folder}" for folder in part.headers), "-c"]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             commands = (
-                ([*compile_one, str(source), "-o", str(into)], source.name)
-                for source, into in zip(sources, objects, strict=True)
+                ([*compile_one, name, "-o", f"{number}.o"], PurePosixPath(name).name)
+                for number, name in enumerate(sources)
             )
-            list(threads.map(lambda command: _run(*command), commands))
-        scripts = [f"-Wl,--version-script={path}" for path in part.scripts()]
-        link = [*compiler, "-shared", "-o", str(built), *map(str, objects), *part.libraries, *scripts]
-        _run(link, f"to link {front[:-1]}")
+            list(threads.map(lambda command: _run(*command, place), commands))
+        objects = [f"{number}.o" for number in range(len(sources))]
+        scripts = [f"-Wl,--version-script={part.exports}"] if part.exports else []
+        link = [*compiler, "-shared", "-s", "-o", _LINKED, *objects, *part.libraries, *scripts]
+        _run(link, f"to link {front[:-1]}", place)
+        built = place / _LINKED
         if not built.is_file():
             raise NotBuilt(f"{compiler[0]} has written no library: is it a C compiler?")
         built.chmod(0o700)
@@ -207,10 +297,12 @@ def _build(part: Part, compiler: list[str], folder: Path, front: str) -> Path:
     return library
 
 
-def _run(command: list[str], what: str) -> None:
-    """Run the compiler. Raises NotBuilt, OSError."""
+def _run(command: list[str], what: str, folder: Path) -> None:
+    """Run the compiler in a folder. Raises NotBuilt, OSError."""
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LONGEST_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LONGEST_SECONDS, cwd=folder
+        )
     except subprocess.TimeoutExpired:
         raise NotBuilt(f"{command[0]} took more than {_LONGEST_SECONDS:g} s for {what}") from None
     if done.returncode:

@@ -149,6 +149,7 @@ STRUCTURES: Mapping[str, type[Structure]] = {
 """The structures of gputune.h by their names there."""
 
 SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
+    "version": (c_char_p, []),
     "code_name": (c_char_p, [c_int]),
     "open": (c_int, [c_char_p, _OBJECT, _ERROR]),
     "open_bytes": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),

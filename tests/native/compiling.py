@@ -12,6 +12,7 @@ from pathlib import Path
 from gputune.core.whole_file import locked_folder
 from gputune.runtime import native
 from gputune.runtime.devices.drivers import opencl_library as opencl_library
+from gputune.runtime.native.building import PARTS
 
 BUILD = Path(__file__).parents[2] / "build" / "native"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
@@ -41,7 +42,9 @@ def sanitizers() -> tuple[str, ...]:
 @functools.cache
 def library() -> Path:
     """libgputune.so of these sources. Raises AssertionError with what the compiler says."""
-    return compiled("libgputune.so", SOURCES, (*OPTIMISED, "-shared", *sanitizers()))
+    part = PARTS["runtime"]
+    sources = f'-DGPUTUNE_SOURCES="{part.digest(part.files())}"'  # else Python's runtime would refuse it
+    return compiled("libgputune.so", SOURCES, (*OPTIMISED, "-shared", sources, *sanitizers()))
 
 
 @functools.cache

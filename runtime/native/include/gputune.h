@@ -22,6 +22,12 @@ extern "C" {
 #pragma GCC visibility push(default) /* all other symbols of the library are hidden */
 #endif
 
+#define GPUTUNE_VERSION "0.1.0"
+
+/* Return the version of the library, such as "0.1.0". In a library that gputune builds for Python, "+" and a digest of
+ * the sources follow. */
+const char *gputune_version(void);
+
 typedef enum gputune_code {
     GPUTUNE_OK = 0,
     GPUTUNE_INVALID_ARGUMENT,

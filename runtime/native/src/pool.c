@@ -1,4 +1,4 @@
-/* Memory that is freed at once, and errors. */
+/* Memory that is freed at once, errors, and which library this is. */
 #include "context.h"
 
 #include <stdio.h>
@@ -67,6 +67,14 @@ gputune_code fail(gputune_error *error, gputune_code code, const char *format, .
         if ((unsigned char)*each < ' ') *each = '?'; /* names from files: it stays one line */
     error->code = code;
     return code;
+}
+
+const char *gputune_version(void) {
+#ifdef GPUTUNE_SOURCES
+    return GPUTUNE_VERSION "+" GPUTUNE_SOURCES;
+#else
+    return GPUTUNE_VERSION;
+#endif
 }
 
 const char *gputune_code_name(gputune_code code) {
