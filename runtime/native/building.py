@@ -30,7 +30,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -86,28 +86,24 @@ class Part:
     libraries: tuple[str, ...] = ()
     exports: str = ""
 
-    def compiled(self) -> dict[str, bytes]:
-        """Return the files that are compiled, by their names."""
-        return {name: text for pattern in self.sources for name, text in _matching(pattern)}
+    def compiled(self, files: Iterable[str]) -> list[str]:
+        """Return the names of those files that are compiled."""
+        return [name for name in files if any(fnmatch.fnmatch(name, pattern) for pattern in self.sources)]
 
-    def included(self) -> dict[str, bytes]:
-        """Return the files that the sources may include."""
-        return {name: text for folder in self.headers for name, text in _matching(f"{folder}/*.h")}
-
-    def files(self) -> dict[str, bytes]:
-        """Return all files that a library is built from."""
-        scripts = dict(_matching(self.exports)) if self.exports else {}
-        return {**self.compiled(), **self.included(), **scripts}
+    def files(self, folder: Traversable | None = None) -> dict[str, bytes]:
+        """Return all files that a library is built from: sources, what they may include, and what the linker reads."""
+        patterns = [*self.sources, *(f"{name}/*.h" for name in self.headers), *([self.exports] if self.exports else [])]
+        return {name: text for pattern in patterns for name, text in _matching(folder or FOLDER, pattern)}
 
     def digest(self, files: Mapping[str, bytes]) -> str:
         """Return what stands for all that this library is built from."""
         return _digest([*files.items()], self.libraries, self.exports)
 
 
-def _matching(pattern: str) -> Iterator[tuple[str, bytes]]:
-    """Yield names and texts of files below FOLDER, in the order of names."""
+def _matching(root: Traversable, pattern: str) -> Iterator[tuple[str, bytes]]:
+    """Yield names and texts of files below a folder, in the order of names."""
     folder, _, wanted = pattern.rpartition("/")
-    place = FOLDER.joinpath(folder)
+    place = root.joinpath(folder) if folder else root
     names = sorted(one.name for one in place.iterdir()) if place.is_dir() else []
     for name in fnmatch.filter(names, wanted):
         yield f"{folder}/{name}" if folder else name, place.joinpath(name).read_bytes()
@@ -135,7 +131,7 @@ def native_part(name: str) -> Path:
     part = PARTS[name]
     try:
         files = part.files()
-        if not part.compiled():
+        if not part.compiled(files):
             raise NotBuilt(f"the C sources of {name} are not here")
         named = os.environ.get(COMPILER) or os.environ.get("CC")
         if named == NONE:
@@ -258,8 +254,8 @@ def _build_alone(part: Part, files: Mapping[str, bytes], compiler: Sequence[str]
                 damaged.unlink()
         for left in folder.glob(f"{_UNFINISHED}*") if held else ():  # by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
-        if len(part.compiled()) >= _MANY_FILES:
-            what = f"building {folder / front[:-1]} from {len(part.compiled())} files with {compiler[0]}, once"
+        if (count := len(part.compiled(files))) >= _MANY_FILES:
+            what = f"building {folder / front[:-1]} from {count} files with {compiler[0]}, once"
             log.info("%s; this takes some seconds", what)
         return build(part, files, compiler, folder, front)
 
@@ -272,7 +268,7 @@ def build(part: Part, files: Mapping[str, bytes], compiler: Sequence[str], folde
         for name, text in files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(text)
-        sources = [*part.compiled()]
+        sources = part.compiled(files)
         defined = f'-DGPUTUNE_SOURCES="{part.digest(files)}"'
         compile_one = [*compiler, *_OPTIONS, defined, *(f"-I{folder}" for folder in part.headers), "-c"]
         with ThreadPoolExecutor(os.cpu_count()) as threads:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import build_target
 from gputune.client.target.adb.bundle import bundle_bytes, write_bundle
 from gputune.client.target.client import TargetClient
+from gputune.runtime.native.building import PARTS
 from tests.opencl.server.test_requests import measuring_request, variant
 
 from .bare import LACKS, bare_python, driver_settings
@@ -85,7 +87,23 @@ def test_it_holds_what_a_device_needs_and_no_more() -> None:
         f"gputune-{version('gputune')}.dist-info",
         f"msgpack-{version('msgpack')}.dist-info",
     }
-    assert [name for name in names if not name.endswith((".py", "METADATA")) and "/licenses/" not in name] == []
+    native = {f"gputune/runtime/native/{name}" for part in ("loop", "runtime") for name in PARTS[part].files()}
+    others = {name for name in names if not name.endswith((".py", "METADATA")) and "/licenses/" not in name}
+    assert others == native
+
+
+def test_its_native_parts_are_built_from_the_same_sources(python: Path, bundle: Path, tmp_path: Path) -> None:
+    """Once, into the cache of the device's user; the small one stands for all."""
+    program = (
+        "from gputune.runtime.native.building import PARTS, native_part\n"
+        "print(*(part.digest(part.files()) for part in PARTS.values()), native_part('loop'))"
+    )
+    environment = {"PYTHONPATH": str(bundle), "PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    done = subprocess.run([python, "-c", program], env=environment, capture_output=True, text=True, cwd="/")
+    loop, runtime, _, library = done.stdout.split()
+    assert (loop, runtime) == tuple(PARTS[name].digest(PARTS[name].files()) for name in ("loop", "runtime"))
+    assert Path(library).parent == tmp_path / "gputune" / "native"
 
 
 def test_the_script_says_what_it_wrote(

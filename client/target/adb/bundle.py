@@ -3,7 +3,8 @@
     python gputune-target-server.pyz [options of gputune target-server]
 
 It holds core/, runtime/, server/ and msgpack without its compiled part, as they are installed here, with the metadata
-that names their versions and licences. The same installation gives the same bytes.
+that names their versions and licences. Native parts are C sources, which a device with a compiler builds once. The same
+installation gives the same bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path, PurePosixPath
 
+from gputune.runtime.native.building import PARTS
+
 NAME = "gputune-target-server.pyz"
 _PACKAGES = ("gputune", "gputune.core", "gputune.runtime", "gputune.server", "msgpack")
+_PARTS = ("loop", "runtime")
 _DISTRIBUTIONS = ("gputune", "msgpack")
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _BEGINNING_OF_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -58,6 +62,8 @@ def bundle_bytes() -> bytes:
     files = {"__main__.py": _MAIN.encode()}
     for package in _PACKAGES:
         files.update(_sources(package))
+    for part in _PARTS:
+        files.update((f"gputune/runtime/native/{name}", text) for name, text in PARTS[part].files().items())
     for name in _DISTRIBUTIONS:
         files.update(_metadata(name))
     buffer = io.BytesIO()

@@ -261,15 +261,16 @@ def test_a_name_that_is_missing_is_said(folder: Path) -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_knows_all_files_that_it_includes(name: str) -> None:
     part = PARTS[name]
-    sources, headers = part.compiled(), part.included()
-    assert sources
-    for source, text in {**sources, **headers}.items():
+    files = part.files()
+    headers = {Path(header).name for header in files if header.endswith(".h")}
+    assert part.compiled(files)
+    for file, text in files.items():
         named = re.findall(rb'^#include "(.+)"', text, re.MULTILINE)
-        assert {Path(each.decode()).name for each in named} <= {Path(header).name for header in headers}, source
+        assert {Path(each.decode()).name for each in named} <= headers, file
 
 
 def test_every_source_of_c_belongs_to_a_part_or_a_program() -> None:
-    known = {name for part in PARTS.values() for name in (*part.compiled(), *part.included())}
+    known = {name for part in PARTS.values() for name in part.files()}
     paths = (path for suffix in ("c", "h") for path in native.FOLDER.rglob(f"*.{suffix}"))
     found = {path.relative_to(native.FOLDER).as_posix() for path in paths}
     assert {name for name in found - known if not name.startswith("agent/")} == {"main.c"}
