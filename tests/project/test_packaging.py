@@ -23,6 +23,11 @@ def test_the_package_list_equals_the_folders() -> None:
     assert sorted(folders) == PROJECT["tool"]["setuptools"]["packages"]
 
 
+def test_the_c_runtime_has_the_version_of_the_distribution() -> None:
+    header = (ROOT / "runtime" / "native" / "include" / "gputune.h").read_text(encoding="utf-8")
+    assert f'#define GPUTUNE_VERSION "{PROJECT["project"]["version"]}"\n' in header
+
+
 def test_every_package_folder_has_an_init_with_a_docstring() -> None:
     for package in PROJECT["tool"]["setuptools"]["packages"]:
         init = ROOT.joinpath(*(package.split(".")[1:] or ("core", "api")), "__init__.py")

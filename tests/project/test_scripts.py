@@ -83,6 +83,48 @@ def test_without_any_device_one_is_installed(tmp_path: Path) -> None:
     assert run.stderr.count("INSTALLING") == 2
 
 
+NO_COMPILER = """
+command() { [[ " $there " == *" $2 "* ]]; }
+apt_works() { $root_works; }
+pip_install() { say "PIP $*"; $pip_works; }
+apt_install() { say "APT $*"; $apt_installs; }
+python() { [[ $there == *ziglang* ]]; }
+python=python
+"""
+"""What there is says `there`; what works say the other variables."""
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "called"),
+    [
+        ({"there": "cc"}, 0, []),
+        ({"there": "clang"}, 0, []),
+        ({"there": "ziglang"}, 0, []),
+        ({"GPUTUNE_CC": "none"}, 0, []),
+        ({"CC": "tcc"}, 0, []),
+        ({"root_works": "true"}, 0, ["APT gcc libc6-dev"]),
+        ({"root_works": "true", "apt_installs": "false"}, 0, ["APT gcc libc6-dev", "PIP ziglang"]),
+        ({}, 0, ["PIP ziglang"]),
+        ({"pip_works": "false"}, 1, ["PIP ziglang"]),
+    ],
+)
+def test_a_compiler_comes_from_pypi_where_apt_does_not_work(
+    variables: dict[str, str], code: int, called: list[str]
+) -> None:
+    usual = {
+        "there": "",
+        "root_works": "false",
+        "apt_installs": "true",
+        "pip_works": "true",
+        "CC": "",
+        "GPUTUNE_CC": "",
+    }
+    run = bash(f"{NO_COMPILER} cc_of_native_parts", **{"GPUTUNE_CC": "", **usual, **variables})
+    assert run.returncode == code, run.stderr
+    assert [line for line in run.stderr.splitlines() if line.startswith(("APT", "PIP"))] == called
+    assert ("gputune runs contexts in Python" in run.stderr) == bool(code)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
