@@ -59,8 +59,9 @@ _COMPILERS = ("cc", "gcc", "clang")
 _ZIG = "ziglang"
 """The package of PyPI with a C compiler, for those who cannot install one into the system."""
 _OPTIONS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden")
-_LONGEST_SECONDS = 60.0
-_LONGEST_WAIT_S = 120.0
+_LONGEST_SECONDS = 300.0
+"""For a file; ziglang makes its libraries of C with the first one."""
+_LONGEST_WAIT_S = 300.0
 """For another process that builds; a longer one may have been stopped."""
 _ERROR = re.compile(r":\d+: .*error: |undefined")
 """The line of a compiler or linker that says what is wrong; other lines, which name the function, precede it."""
@@ -223,7 +224,8 @@ def _compiler(named: str | None) -> list[str]:
             raise NotBuilt(f"there is no C compiler ({', '.join(_COMPILERS)}), and {COMPILER} names none")
     try:
         if command := shlex.split(named):
-            return command
+            own = str(Path(command[0]).absolute()) if os.sep in command[0] else command[0]  # called in another folder
+            return [own, *command[1:]]
         why = "it is empty"
     except ValueError as error:
         why = str(error)
@@ -271,12 +273,12 @@ def build(part: Part, files: Mapping[str, bytes], compiler: Sequence[str], folde
         sources = part.compiled(files)
         defined = f'-DGPUTUNE_SOURCES="{part.digest(files)}"'
         compile_one = [*compiler, *_OPTIONS, defined, *(f"-I{folder}" for folder in part.headers), "-c"]
+
+        def compile_to(number: int, name: str) -> None:
+            _run([*compile_one, name, "-o", f"{number}.o"], PurePosixPath(name).name, place)
+
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            commands = (
-                ([*compile_one, name, "-o", f"{number}.o"], PurePosixPath(name).name)
-                for number, name in enumerate(sources)
-            )
-            list(threads.map(lambda command: _run(*command, place), commands))
+            list(threads.map(compile_to, range(len(sources)), sources))
         objects = [f"{number}.o" for number in range(len(sources))]
         scripts = [f"-Wl,--version-script={part.exports}"] if part.exports else []
         link = [*compiler, "-shared", "-s", "-o", _LINKED, *objects, *part.libraries, *scripts]

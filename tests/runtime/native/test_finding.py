@@ -116,6 +116,13 @@ def test_a_compiler_of_pypi_will_do(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert runtime_library().is_file()
 
 
+def test_a_compiler_may_be_named_from_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "mine").symlink_to(shutil.which("cc") or "")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GPUTUNE_CC", "./mine -O0")
+    assert runtime_library().is_file()
+
+
 def version_of_another(folder: Path) -> Path:
     (folder / "other.c").write_text(SOURCE)
     command = ["cc", "-shared", "-fPIC", '-DGPUTUNE_SOURCES="0123"', "other.c", "-o", "other.so"]
