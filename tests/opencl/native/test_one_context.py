@@ -10,6 +10,7 @@ import pyopencl as cl
 import pytest
 
 from gputune.runtime.backends import Backend
+from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.native.binding import Graph, Native
 from tests.native.compiling import library
 from tests.native.conftest import native as tested
@@ -81,16 +82,24 @@ def run(graph: Graph, inputs: dict[str, np.ndarray]) -> Bits:
     return {name: array.tobytes() for name, array in outputs.items()}
 
 
-def test_it_computes_the_same_bits_in_an_open_context(
-    native: Native, application: Application, made: tuple[Path, dict[str, np.ndarray], Bits, int]
+def test_it_computes_the_same_bits_in_an_open_context_and_by_the_number_of_discovery(
+    native: Native,
+    application: Application,
+    report: DeviceReport,
+    made: tuple[Path, dict[str, np.ndarray], Bits, int],
 ) -> None:
     path, inputs, wanted, _ = made
-    wishes: list[dict[str, Any]] = [{"given": application.given}, {"name": application.device.name.strip()}]
+    name, platform = application.device.name.strip(), application.device.platform.name.strip()
+    wishes: list[dict[str, Any]] = [
+        {"given": application.given},
+        {"name": name},
+        {"name": name, "platform": platform, "ordinal": report.position},
+    ]
     for options in wishes:
-        with native.device(**options) as device, native.open(path) as file, device.load(file) as graph:
-            assert device.name == application.device.name.strip()
+        with native.device(**options) as opened, native.open(path) as file, opened.load(file) as graph:
+            assert opened.name == name
             assert run(graph, inputs) == wanted
-            assert application.computes() and not device.lost
+            assert application.computes() and not opened.lost
     assert application.computes()
 
 
