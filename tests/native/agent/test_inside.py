@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.core.errors import BuildFailed, ContextError, DeviceError, LaunchFailed, LimitExceeded
+from gputune.core.errors import BuildFailed, ContextError, DeviceError, InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.runtime import native
 from gputune.runtime.native.binding import Native
 from gputune.server.agent.connection import _error_of
@@ -54,13 +54,14 @@ KINDS: dict[str, type[DeviceError]] = {
     "build_failed": BuildFailed,
     "limit_exceeded": LimitExceeded,
     "out_of_memory": LimitExceeded,
+    "invalid_launch": InvalidLaunch,
 }
 CONTEXT_ERRORS = {kind.name: kind for kind in ContextError.__subclasses__()}
 
 
 def test_each_code_is_told_as_the_error_that_it_is_here(native: Native) -> None:
-    names = [native.code_name(code) for code in range(1, 22)]
-    assert "unknown" not in names and native.code_name(22) == "unknown"
+    names = [native.code_name(code) for code in range(1, 25)]
+    assert "unknown" not in names and native.code_name(25) == "unknown"
     for code, name in enumerate(names, 1):
         error = _error_of(Failed(inside().told_as(code).decode(), "why"))
         assert type(error) is CONTEXT_ERRORS.get(name, KINDS.get(name, LaunchFailed)), name
