@@ -110,11 +110,11 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="gputune-release-") as folder:
         work = Path(folder)
         tools = _environment(work / "tools", *TOOLS)
-        first, second = (_built(tools, work / name) for name in ("first", "second"))
-        if {name: _digest(path) for name, path in first.items()} != {
-            name: _digest(path) for name, path in second.items()
-        }:
-            sys.exit("scripts/release: building twice did not make the same files")
+        commit = _git("rev-parse", "HEAD").decode().strip()
+        first, second = (_built(tools, work / name, commit) for name in ("first", "second"))
+        digests = [{name: _digest(path) for name, path in made.items()} for made in (first, second)]
+        if unlike := sorted(name for name, _ in {*digests[0].items()} ^ {*digests[1].items()}):
+            sys.exit(f"scripts/release: building twice did not make the same files: {', '.join(dict.fromkeys(unlike))}")
         subprocess.run([tools, "-m", "twine", "check", "--strict", *first.values()], check=True)
         subprocess.run([tools.with_name("hadolint"), CONTAINERFILE], check=True)
         for path in first.values():
@@ -130,12 +130,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _built(python: Path, folder: Path) -> dict[str, Path]:
-    """Wheel and sdist of what is committed, by their names."""
+def _built(python: Path, folder: Path, commit: str) -> dict[str, Path]:
+    """Wheels and sdist of a commit, by their names."""
     source = folder / "source"
     source.mkdir(parents=True)
-    moment = _git("log", "-1", "--format=%ct").decode().strip()
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", "--format=tar", "HEAD"))) as archive:
+    moment = _git("log", "-1", "--format=%ct", commit).decode().strip()
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", "--format=tar", commit))) as archive:
         archive.extractall(source, filter="data")
     environment = {**os.environ, "SOURCE_DATE_EPOCH": moment}
     build = [str(python), "-m", "build", "--outdir", str(folder), str(source)]
