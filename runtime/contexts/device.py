@@ -19,7 +19,7 @@ from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors, variables
 from gputune.runtime.memory.handles import Kind, MemHandle
 from gputune.runtime.native.binding import Device, File, Native
-from gputune.runtime.native.building import NotBuilt, native_part
+from gputune.runtime.native.building import NotBuilt, runtime_library
 from gputune.runtime.native.memory import Memory
 
 RUNTIME = "GPUTUNE_RUNTIME"
@@ -36,7 +36,7 @@ _IN_MEMORY = "context in memory"
 def library() -> Native:
     """Return the C runtime. Raises DeviceNotFound if it cannot be had here."""
     try:
-        return Native(native_part("runtime"))
+        return Native(runtime_library())
     except (NotBuilt, OSError) as error:
         raise DeviceNotFound(f"contexts run by the C runtime, which cannot be used here: {error}") from None
 
