@@ -10,7 +10,7 @@ from gputune.core.errors import LimitExceeded
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.native.binding import Device, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
-from gputune.runtime.native.memory import Array, Memory, Tensors
+from gputune.runtime.native.memory import Array, Memory
 from tests.native.fake import ELEMENTS, NBYTES, Fake, doubling_context
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
@@ -55,7 +55,8 @@ def test_each_tensor_has_its_copies_with_their_reasons(graph: Graph, device: Dev
     with device.allocate(NBYTES) as first, device.allocate(NBYTES) as second:
         said = first.kind
         given: Array | Memory = VALUES if x == "array" else first
-        taken: Tensors = {"array": {"y": VALUES.copy()}, "memory": {"y": second}, "nothing": {}}[y]
+        places: dict[str, Array | Memory] = {"array": VALUES.copy(), "memory": second}
+        taken = {"y": places[y]} if y in places else {}
         for _ in range(2):
             graph.run({"x": given}, taken)
     total, last = counted(graph)

@@ -1,6 +1,7 @@
 """Test that C takes an application's memory on a real device by the importers of Python, and with its words."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,12 @@ from gputune.core.errors import CannotImport
 from gputune.runtime.backends import Backend
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.native.binding import Device, Native
-from gputune.runtime.native.memory import Memory
+from gputune.runtime.native.memory import Array, Memory
 from tests.opencl.native.test_one_context import Application
 from tests.opencl.runtime import made
 
 COUNT = 4096
 NBYTES = 4 * COUNT
-Array = np.ndarray
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def wrapped(backend: Backend, device: Device, room: Array, offset: int) -> tuple
 
 BOTH: dict[str, Both] = {
     "own": lambda backend, device, room: (backend.allocate_handle(NBYTES), device.allocate(NBYTES)),
-    "memfd": lambda *where: imported(*where, 0),
-    "part of a memfd": lambda *where: imported(*where, 256),
-    "odd part of a memfd": lambda *where: imported(*where, 4),
-    "array": lambda *where: wrapped(*where, 0),
-    "aligned array": lambda *where: wrapped(*where, 256),
-    "odd array": lambda *where: wrapped(*where, 4),
+    "memfd": partial(imported, offset=0),
+    "part of a memfd": partial(imported, offset=256),
+    "odd part of a memfd": partial(imported, offset=4),
+    "array": partial(wrapped, offset=0),
+    "aligned array": partial(wrapped, offset=256),
+    "odd array": partial(wrapped, offset=4),
 }
 
 
@@ -128,7 +128,7 @@ def test_memory_goes_to_own_commands_and_back(
         for times in (2, 4):
             memory.end_host()
             buffer = cl.Buffer.from_int_ptr(memory.cl_mem, retain=True)
-            cl.Kernel(application.program, "twice")(queue, (COUNT,), None, buffer)
+            cl.Kernel(application.program, "twice")(queue, (COUNT,), None, buffer)  # type: ignore[arg-type]
             queue.finish()
             del buffer
             memory.begin_host(write=times == 2)

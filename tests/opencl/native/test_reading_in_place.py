@@ -95,10 +95,10 @@ def test_arrays_come_and_go(backend: Backend, native: Native, device: Device, tm
         del x
         gc.collect()
         pages.close()  # refuses while anything has its memory; what launches read is gone now
-    with device.allocate(NBYTES) as first, device.allocate(NBYTES) as y:
-        first.array("float32", (ELEMENTS,))[...] = array(1)
+    with device.allocate(NBYTES) as memory, device.allocate(NBYTES) as y:
+        memory.array("float32", (ELEMENTS,))[...] = array(1)
         for _ in range(2):
-            graph.run({"x": first}, {"y": y})
+            graph.run({"x": memory}, {"y": y})
             np.testing.assert_array_equal(y.array("float32", (ELEMENTS,)), made.expected(array(1)))
             np.testing.assert_array_equal(graph.run({"x": array(2)})["y"], made.expected(array(2)))
             graph.run({"x": array(3)}, {"y": y})
