@@ -16,6 +16,13 @@ from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 ONES = np.ones(ELEMENTS, np.float32)
 
 
+@pytest.fixture(autouse=True)
+def _no_descriptor_is_left(fake: Fake) -> Iterator[None]:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    yield
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 @pytest.fixture(scope="module")
 def fake(native: Native) -> Iterator[Fake]:
     made = Fake()
@@ -75,6 +82,12 @@ def regular(folder: Path) -> int:
     return os.open(folder / "data", os.O_RDWR)
 
 
+def pipe(folder: Path) -> int:
+    read, write = os.pipe()
+    os.close(write)
+    return read
+
+
 def never(folder: Path) -> int:
     fd = os.memfd_create("never")
     os.ftruncate(fd, PAGE)
@@ -88,7 +101,7 @@ REFUSED: list[tuple[Callable[[Path], int], str]] = [
     (lambda folder: os.open(folder, os.O_RDONLY), "the descriptor is a folder (/"),
     (lambda folder: socket.socket().detach(), "the descriptor is a socket; a sealed memfd or a dma-buf is needed"),
     (lambda folder: os.open("/dev/null", os.O_RDWR), "the descriptor is a character device (/dev/null); "),
-    (lambda folder: os.pipe()[0], "the descriptor is a pipe; a sealed memfd"),
+    (pipe, "the descriptor is a pipe; a sealed memfd"),
 ]
 
 

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,13 @@ IN_QUALCOMM = DMA_BUF_BYTES - 128
 BUFFER = 0x777
 Make = Callable[[Device], contextlib.AbstractContextManager[Memory]]
 Calls = Callable[[Memory], list[list[Any]]]
+
+
+@pytest.fixture(autouse=True)
+def _no_descriptor_is_left(fake: Importing) -> Iterator[None]:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    yield
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 @pytest.fixture(scope="module")

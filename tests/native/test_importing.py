@@ -30,6 +30,13 @@ READ, WRITE, END = 1, 2, 4
 """Flags of which a dma-buf's exporter is told."""
 
 
+@pytest.fixture(autouse=True)
+def _no_descriptor_is_left(fake: Importing) -> Iterator[None]:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    yield
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 @pytest.fixture(scope="module")
 def fake(c_compiler: str) -> Importing:
     return Importing(importing_library())

@@ -15,6 +15,7 @@ from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 
 LENDING = (*OPTIMISED, "-shared", f"-DLEAST_LENT={NBYTES}", *sanitizers())
+COMMAND_BUFFERS, RECORDABLE_QUEUES, SLOW_NS, DECIDED = 1, 2, 1_000_000, 30
 KNOWN = {"FAKE_PLATFORM": "Portable Computing Language", "FAKE_NAME": "pthread-fake"}
 
 
@@ -134,6 +135,29 @@ def test_a_failing_call_leaves_nothing_behind(graph: Graph, fake: Fake) -> None:
         fake.fail_at(0)
         assert fake.alive == before
         assert copies(graph, x) == 0
+
+
+@pytest.mark.parametrize("how", [COMMAND_BUFFERS, RECORDABLE_QUEUES])
+def test_recordings_have_no_array_that_was_given_up(
+    lends: Native, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: int
+) -> None:
+    for name, value in KNOWN.items():
+        monkeypatch.setenv(name, value)
+    fake.records(how, SLOW_NS)
+    with (
+        lends.open(doubling_context(tmp_path / "a.bin")) as file,
+        lends.device(opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        (first,) = arrays(1)
+        assert {copies(graph, first) for _ in range(DECIDED)} == {0}
+        assert graph.counters()[1]["recorded"], "recorded queues are faster by far"
+        fake.records(how)
+        for array in 3 * [each for each in arrays(MOST_LENT + 2) for _ in range(3)]:
+            assert copies(graph, array) == 0
+        assert graph.counters()[1]["recorded"], "the third inference on an array is recorded again"
+        assert len(graph.warnings) == 1, "of another device"
+    fake.records(0)
 
 
 @pytest.mark.parametrize("other", [{"FAKE_PLATFORM": "Fake"}, {"FAKE_NAME": "Fake GPU"}])
