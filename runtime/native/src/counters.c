@@ -16,7 +16,7 @@ static const char *kept(gputune_graph *graph, const char *text) {
 void count_copy(gputune_graph *graph, tensor *tensor, uint64_t *copies) {
     ++*copies;
     tensor->last.bytes_copied += tensor->record->nbytes;
-    tensor->last.reason = tensor->memory ? kept(graph, tensor->memory->reason)
+    tensor->last.reason = tensor->memory ? kept(graph, tensor->memory->kind)
                                          : "an array was given, and the device has memory of its own";
 }
 

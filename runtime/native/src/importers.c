@@ -97,7 +97,7 @@ void ask_device(importing *own) {
 /* --- what memory is ----------------------------------------------------------------------------------------------- */
 
 static bool is_kind(const gputune_memory *memory, memory_kind kind, const char *called, char *why) {
-    return memory->kind == kind || no(why, "it is no %s", called);
+    return memory->of == kind || no(why, "it is no %s", called);
 }
 
 static bool is_visible(const gputune_memory *memory, char *why) {
@@ -110,9 +110,9 @@ static bool is_aligned(const importing *own, uint64_t place, const char *what, c
 
 /* Whether the host's view of memory is the memory to be given to a device. */
 static bool is_own(const gputune_memory *memory, char *why) {
-    if (memory->kind == OF_DMA_BUF)
+    if (memory->of == OF_DMA_BUF)
         return no(why, "it is a dma-buf, whose exporter must know of every access through the host's mapping");
-    return memory->kind != OF_MAPPED || no(why, "it is the memory of a cl_mem");
+    return memory->of != OF_MAPPED || no(why, "it is the memory of a cl_mem");
 }
 
 static bool is_unified(const importing *own, char *why) {
@@ -121,7 +121,7 @@ static bool is_unified(const importing *own, char *why) {
 }
 
 static bool was_allocated(const gputune_memory *memory, memory_kind kind, char *why) {
-    return memory->kind == kind || no(why, "it was not allocated with gputune_allocate");
+    return memory->of == kind || no(why, "it was not allocated with gputune_allocate");
 }
 
 /* --- making a cl_mem ---------------------------------------------------------------------------------------------- */
@@ -235,7 +235,7 @@ static taking take_arm_dma_buf(const importing *own, gputune_memory *memory, cha
 }
 
 static bool fits_arm_host(const importing *own, const gputune_memory *memory, char *why) {
-    if (memory->kind != OF_MEMFD && memory->kind != OF_HOST) /* a dma-buf's pages through a mapping are undefined */
+    if (memory->of != OF_MEMFD && memory->of != OF_HOST) /* a dma-buf's pages through a mapping are undefined */
         return no(why, "it is no ordinary memory of the process");
     if ((uintptr_t)memory->data % own->cache_line)
         return no(why, "its address is no multiple of a cache line of %zu bytes", own->cache_line);
@@ -248,7 +248,7 @@ static taking take_arm_host(const importing *own, gputune_memory *memory, char *
 }
 
 static bool fits_hardware_buffer(const importing *own, const gputune_memory *memory, char *why) {
-    return (void)own, memory->kind == OF_HARDWARE_BUFFER || no(why, "it is no AHardwareBuffer");
+    return (void)own, memory->of == OF_HARDWARE_BUFFER || no(why, "it is no AHardwareBuffer");
 }
 
 static taking take_arm_hardware_buffer(const importing *own, gputune_memory *memory, char *why) {
@@ -402,10 +402,10 @@ static bool allocate_mapped(const importing *own, gputune_memory *memory, char *
 
 void free_allocated(gputune_memory *memory) {
     const opencl *cl = &memory->device->cl;
-    if (memory->kind == OF_SVM && memory->data) cl->SVMFree(memory->device->context, memory->data);
-    if (memory->kind == OF_USM && memory->data)
+    if (memory->of == OF_SVM && memory->data) cl->SVMFree(memory->device->context, memory->data);
+    if (memory->of == OF_USM && memory->data)
         memory->device->importing->MemBlockingFreeINTEL(memory->device->context, memory->data);
-    if (memory->kind == OF_MAPPED && memory->pointer) cl->ReleaseMemObject(memory->pointer);
+    if (memory->of == OF_MAPPED && memory->pointer) cl->ReleaseMemObject(memory->pointer);
 }
 
 const importer IMPORTER[IMPORTERS] = {

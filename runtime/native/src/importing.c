@@ -39,7 +39,7 @@ static taking map_first(gputune_memory *memory, char *why) {
     void *seen = cl->EnqueueMapBuffer(queue, memory->memory, 1, CL_MAP_READ | CL_MAP_WRITE, 0, memory->nbytes, 0, NULL,
                                       NULL, &status);
     if (!status && seen == memory->data) {
-        memory->of_host = memory->writes = true;
+        memory->of_host = true;
         return IS_TAKEN;
     }
     if (!status) cl->EnqueueUnmapMemObject(queue, memory->memory, seen, 0, NULL, NULL);
@@ -66,7 +66,7 @@ static void list_reasons(const importing *own, const gputune_memory *memory, cha
     bool told[IMPORTERS] = {false};
     size_t length = 0;
     length += (size_t)snprintf(text, room, "%s cannot use %s memory of %zu bytes without a copy (",
-                               own->device->identity.name, KINDS[memory->kind], memory->nbytes);
+                               own->device->identity.name, KINDS[memory->of], memory->nbytes);
     const char *between = "";
     for (int of_memory = 1; of_memory >= 0; of_memory--)
         for (size_t i = 0; i < IMPORTERS; i++) {
@@ -85,6 +85,14 @@ static void list_reasons(const importing *own, const gputune_memory *memory, cha
     cut_text(text);
 }
 
+/* Of memory that is taken, which becomes the host's where that is no map. */
+static gputune_code say_kind(gputune_memory *memory, gputune_error *error) {
+    const host_access access = memory->importer->access;
+    memory->coherent = access == NO_COMMAND;
+    memory->kind = access == BY_MAP ? "mapped" : access == BY_SYNC ? "synchronised" : "shared";
+    return access == BY_SYNC ? give_to_host(memory, &memory->device->stream, error) : GPUTUNE_OK;
+}
+
 gputune_code take_memory(gputune_memory *memory, gputune_error *error) {
     importing *own = importing_of(memory->device);
     char reasons[IMPORTERS][REASON_BYTES], text[GPUTUNE_MESSAGE_BYTES];
@@ -95,14 +103,12 @@ gputune_code take_memory(gputune_memory *memory, gputune_error *error) {
         if (!tried[i]) strcpy(reasons[i], unusable(own, i));
         else taken_by(own, i, memory, reasons[i]);
     }
-    if (memory->importer)
-        return memory->importer->access == BY_SYNC ? give_to_host(memory, true, &memory->device->stream, error)
-                                                   : GPUTUNE_OK;
+    if (memory->importer) return say_kind(memory, error);
     list_reasons(own, memory, reasons, tried, text, sizeof text);
     if (!memory->data) return fail(error, GPUTUNE_CANNOT_IMPORT, "%s", text);
     memory->reason = malloc(strlen(text) + 1);
     if (!memory->reason) return NO_MEMORY;
-    strcpy(memory->reason, text);
+    memory->kind = strcpy(memory->reason, text);
     return GPUTUNE_OK;
 }
 
@@ -111,9 +117,9 @@ gputune_code take_memory(gputune_memory *memory, gputune_error *error) {
 static bool allocated(const importing *own, size_t place, gputune_memory *memory, char why[REASON_BYTES]) {
     const importer *importer = &IMPORTER[place];
     if (*unusable(own, place)) return false;
-    memory->kind = importer->allocates;
+    memory->of = importer->allocates;
     if (importer->allocate(own, memory, why)) return true;
-    memory->kind = NO_KIND, memory->data = NULL;
+    memory->of = NO_KIND, memory->data = NULL;
     return false;
 }
 
@@ -125,7 +131,7 @@ static gputune_code make_pages(gputune_memory *memory, gputune_error *error) {
     void *pages = mmap(NULL, memory->nbytes, PROT_READ | PROT_WRITE, flags, memory->descriptor, 0);
     if (pages == MAP_FAILED)
         return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes cannot be allocated", memory->nbytes);
-    memory->kind = memory->descriptor < 0 ? OF_HOST : OF_MEMFD;
+    memory->of = memory->descriptor < 0 ? OF_HOST : OF_MEMFD;
     memory->data = memory->pages = pages;
     memory->page_bytes = (memory->nbytes + page - 1) / page * page;
     return GPUTUNE_OK;

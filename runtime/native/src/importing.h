@@ -24,7 +24,7 @@ typedef struct importing importing; /* what a device can take: asked once */
 
 struct gputune_memory {
     gputune_device *device;
-    memory_kind kind;
+    memory_kind of;
     size_t nbytes;
     void *data;               /* where the host sees it, else NULL */
     int descriptor;           /* its own, or -1 */
@@ -34,9 +34,11 @@ struct gputune_memory {
     void *pointer;            /* the cl_mem of its kind, owned if it was allocated, or the AHardwareBuffer */
     cl_mem memory, whole;     /* NULL: it is copied; whole: what this is a part of, or itself */
     const importer *importer; /* by which it was taken */
-    bool of_host, writes;     /* of_host: the host may touch it now; writes: not only to read it */
+    bool coherent;            /* host and device see the same without a command */
+    bool of_host, reads_only; /* of_host: the host may touch it now; reads_only: or only read it */
     bool told, claimed;       /* a warning was given that it is copied; an inference has claimed it */
-    char *reason;             /* why it is copied, else NULL */
+    const char *kind;         /* how the device uses it, or why it is copied: */
+    char *reason;             /* a text of its own, else NULL */
 };
 
 /* --- importers.c: the ways --- */
@@ -91,12 +93,9 @@ gputune_code allocate_memory(gputune_memory *memory, gputune_error *error);
 
 /* --- memory.c --- */
 
-/* Gives memory to the host, which writes there or only reads, once the stream is finished, or to the device. It must be
- * the other one's. */
-gputune_code give_to_host(gputune_memory *memory, bool writes, const stream *stream, gputune_error *error);
+/* Gives memory to the host, once the stream is finished, or to the device. It must be the other one's. */
+gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);
 gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error);
-/* Whether host and device see the same without a command. */
-bool is_coherent(const gputune_memory *memory);
 /* Enqueues that the device acquires or releases memory which other programs than OpenCL may use; for other memory
  * nothing. */
 gputune_code hand_over(const gputune_memory *memory, bool acquire, const stream *stream, gputune_error *error);

@@ -80,7 +80,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     if (memory && memory->memory) {
         if (place->memory != memory->memory)
             TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
-        if (!memory->of_host) return GPUTUNE_OK;
+        if (memory->coherent || !memory->of_host) return GPUTUNE_OK;
         tensor->last.maps += memory->data != NULL;
         return give_to_device(memory, graph->stream, error);
     }
@@ -146,14 +146,14 @@ static bool maps(const gputune_graph *graph, bool wanted) {
     bool any = false;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         const gputune_memory *memory = graph->tensors[i].memory;
-        any |= memory && memory->memory && !is_coherent(memory) && (!wanted || memory->claimed);
+        any |= memory && memory->memory && !memory->coherent && (!wanted || memory->claimed);
     }
     return any;
 }
 
 static void set_claims(gputune_graph *graph, bool claimed) {
     for (size_t i = 0; i < graph->tensor_count; i++)
-        if (graph->tensors[i].memory && !is_coherent(graph->tensors[i].memory))
+        if (graph->tensors[i].memory && !graph->tensors[i].memory->coherent)
             graph->tensors[i].memory->claimed = claimed;
 }
 
@@ -182,9 +182,9 @@ static void release(gputune_graph *graph) {
 static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_error *error) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         gputune_memory *memory = graph->tensors[i].memory;
-        if (!memory || !memory->memory || is_coherent(memory) || memory->of_host) continue;
+        if (!memory || !memory->memory || memory->coherent || memory->of_host) continue;
         graph->over = false;
-        const gputune_code failed = give_to_host(memory, true, graph->stream, code ? NULL : error);
+        const gputune_code failed = give_to_host(memory, graph->stream, code ? NULL : error);
         code = code ? code : failed;
     }
     graph->stream->runs_on = !code && !graph->over && !waits(graph);
@@ -271,7 +271,7 @@ static gputune_code set_value(gputune_graph *graph, tensor *tensor, const gputun
     tensor->memory = memory;
     tensor->data = !memory ? value->data : memory->memory ? NULL : memory->data;
     if (memory && !memory->memory && !__atomic_exchange_n(&memory->told, true, __ATOMIC_RELAXED)) {
-        warn(graph, "%s '%s' is copied: %s", tensor->kind, name, memory->reason);
+        warn(graph, "%s '%s' is copied: %s", tensor->kind, name, memory->kind);
     }
     return GPUTUNE_OK;
 }

@@ -23,7 +23,7 @@ static gputune_code new_memory(gputune_device *device, memory_kind kind, size_t 
     if (!(*memory = calloc(1, sizeof **memory))) return NO_MEMORY;
     const gputune_code code = add_user(device, error);
     if (code) return free(*memory), *memory = NULL, code;
-    **memory = (gputune_memory){.device = device, .kind = kind, .nbytes = nbytes, .descriptor = -1};
+    **memory = (gputune_memory){.device = device, .of = kind, .nbytes = nbytes, .descriptor = -1};
     return GPUTUNE_OK;
 }
 
@@ -32,7 +32,7 @@ static gputune_code open_memory(gputune_memory **memory, gputune_code code, gput
     gputune_memory *made = *memory;
     if (!code) {
         device_take(made->device);
-        code = made->kind == NO_KIND ? allocate_memory(made, error) : take_memory(made, error);
+        code = made->of == NO_KIND ? allocate_memory(made, error) : take_memory(made, error);
         device_leave(made->device);
     }
     if (code) gputune_free(made), *memory = NULL;
@@ -77,7 +77,7 @@ static gputune_code map(gputune_memory *memory, gputune_error *error) {
                  nbytes = delta + memory->nbytes;
     char *pages = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->descriptor,
                        (off_t)(memory->offset - delta));
-    if (pages == MAP_FAILED && memory->kind == OF_DMA_BUF) return GPUTUNE_OK;
+    if (pages == MAP_FAILED && memory->of == OF_DMA_BUF) return GPUTUNE_OK;
     if (pages == MAP_FAILED)
         return fail(error, GPUTUNE_UNUSABLE_MEMORY, "the descriptor's memory cannot be mapped for reading and writing: "
                     "%s", strerror(errno));
@@ -95,7 +95,7 @@ static gputune_code open_range(gputune_memory *memory, int descriptor, gputune_e
         return fail(error, GPUTUNE_UNUSABLE_MEMORY, "bytes %llu to %llu are asked for, the descriptor's memory has "
                     "%llu", (unsigned long long)memory->offset, (unsigned long long)memory->offset + memory->nbytes,
                     (unsigned long long)found.nbytes);
-    memory->kind = found.dma_buf ? OF_DMA_BUF : OF_MEMFD;
+    memory->of = found.dma_buf ? OF_DMA_BUF : OF_MEMFD;
     memory->padding = found.nbytes - memory->offset - memory->nbytes;
     return map(memory, error);
 }
@@ -111,11 +111,7 @@ gputune_code gputune_import(gputune_device *device, int descriptor, uint64_t off
 
 void *gputune_memory_data(const gputune_memory *memory) { return memory->data; }
 
-const char *gputune_memory_kind(const gputune_memory *memory) {
-    if (!memory->importer) return memory->reason;
-    const host_access access = memory->importer->access;
-    return access == BY_MAP ? "mapped" : access == BY_SYNC ? "synchronised" : "shared";
-}
+const char *gputune_memory_kind(const gputune_memory *memory) { return memory->kind; }
 
 const char *gputune_memory_importer(const gputune_memory *memory) {
     return memory->importer ? memory->importer->name : NULL;
@@ -124,8 +120,6 @@ const char *gputune_memory_importer(const gputune_memory *memory) {
 int gputune_memory_descriptor(const gputune_memory *memory) { return memory->descriptor; }
 
 void *gputune_memory_cl_mem(const gputune_memory *memory) { return memory->memory; }
-
-bool is_coherent(const gputune_memory *memory) { return memory->importer && memory->importer->access == NO_COMMAND; }
 
 static bool meet(uint64_t start, size_t nbytes, uint64_t other, size_t other_nbytes) {
     return start < other + other_nbytes && other < start + nbytes;
@@ -141,11 +135,11 @@ bool memories_meet(const gputune_memory *one, const gputune_memory *other) {
 
 /* --- who may touch it --------------------------------------------------------------------------------------------- */
 
-gputune_code give_to_host(gputune_memory *memory, bool writes, const stream *stream, gputune_error *error) {
+gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error) {
     const opencl *cl = &memory->device->cl;
+    const cl_bitfield flags = CL_MAP_READ | (memory->reads_only ? 0 : CL_MAP_WRITE);
     cl_int status = 0;
     if (memory->importer->access == BY_MAP) {
-        const cl_bitfield flags = CL_MAP_READ | (writes ? CL_MAP_WRITE : 0);
         void *data = cl->EnqueueMapBuffer(stream->queue, memory->memory, 0, flags, 0, memory->nbytes, 0, NULL, NULL,
                                           &status);
         TRY(checked(error, "mapping memory", status));
@@ -155,19 +149,20 @@ gputune_code give_to_host(gputune_memory *memory, bool writes, const stream *str
         }
     } else if (memory->importer->access == BY_SYNC) {
         TRY(finish(stream, error));
-        TRY(synchronise(memory->descriptor, true, writes, error));
+        TRY(synchronise(memory->descriptor, true, !memory->reads_only, error));
     }
-    memory->of_host = true, memory->writes = writes;
+    memory->of_host = true;
     return GPUTUNE_OK;
 }
 
 gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputune_error *error) {
-    if (memory->importer->access == BY_SYNC) TRY(synchronise(memory->descriptor, false, memory->writes, error));
+    if (memory->importer->access == BY_SYNC)
+        TRY(synchronise(memory->descriptor, false, !memory->reads_only, error));
     if (memory->importer->access == BY_MAP)
         TRY(checked(error, "unmapping memory",
                     memory->device->cl.EnqueueUnmapMemObject(stream->queue, memory->memory, memory->data, 0, NULL,
                                                              NULL)));
-    memory->of_host = false;
+    memory->of_host = memory->reads_only = false;
     return GPUTUNE_OK;
 }
 
@@ -185,9 +180,10 @@ gputune_code hand_over(const gputune_memory *memory, bool acquire, const stream 
 }
 
 static gputune_code begin_host(gputune_memory *memory, bool writes, const stream *stream, gputune_error *error) {
-    if (memory->of_host && (memory->writes || !writes)) return GPUTUNE_OK;
-    if (memory->of_host) TRY(give_to_device(memory, stream, error)); /* the host had it to read only */
-    TRY(give_to_host(memory, writes, stream, error));
+    if (memory->of_host && (!memory->reads_only || !writes)) return GPUTUNE_OK;
+    if (memory->of_host) TRY(give_to_device(memory, stream, error));
+    memory->reads_only = !writes;
+    TRY(give_to_host(memory, stream, error));
     return finish(stream, error);
 }
 
@@ -203,7 +199,7 @@ static gputune_code change_owner(gputune_memory *memory, bool to_host, bool writ
     gputune_code code = GPUTUNE_OK;
     TRY(check_here(memory->device, error));
     device_take(memory->device);
-    if (memory->importer && !is_coherent(memory))
+    if (memory->importer && !memory->coherent)
         code = to_host ? begin_host(memory, writes, stream, error) : end_host(memory, stream, error);
     device_leave(memory->device);
     return code;
