@@ -200,7 +200,7 @@ typedef struct gputune_importer {
 #define GPUTUNE_IMPORTERS 14
 
 /* Write the importers, GPUTUNE_IMPORTERS of them, in the order in which they are tried; the last is the copy. What can
- * be tried on a page of memory is tried. The texts stay valid until the device is closed. */
+ * be tried on a page of memory is tried. The texts stay valid until the next call, or until the device is closed. */
 gputune_code gputune_importers(gputune_device *device, gputune_importer *importers, gputune_error *error);
 
 /* --- graphs ------------------------------------------------------------------------------------------------------ */

@@ -185,14 +185,11 @@ static void try_page(importing *own, size_t place, char why[REASON_BYTES]) {
 
 static gputune_code list_importers(gputune_device *device, gputune_importer *importers, gputune_error *error) {
     importing *own = importing_of(device);
-    char why[REASON_BYTES];
     if (!own) return NO_MEMORY;
     for (size_t i = 0; i < IMPORTERS; i++) {
-        strcpy(why, unusable(own, i));
-        if (!*why) try_page(own, i, why);
-        importers[i].name = IMPORTER[i].name;
-        importers[i].reason = pool_text(&device->pool, why, strlen(why));
-        if (!importers[i].reason) return NO_MEMORY;
+        strcpy(own->said[i], unusable(own, i));
+        if (!*own->said[i]) try_page(own, i, own->said[i]);
+        importers[i] = (gputune_importer){IMPORTER[i].name, own->said[i]};
     }
     importers[IMPORTERS] = (gputune_importer){"copy", ""};
     return GPUTUNE_OK;

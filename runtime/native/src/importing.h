@@ -76,6 +76,7 @@ struct importing {
     bool dma_bufs, host_usm;  /* it takes dma-bufs as external memory; it has Intel's host memory */
     char lacks[IMPORTERS][REASON_BYTES];   /* what it said that it lacks; "": nothing */
     char refused[IMPORTERS][REASON_BYTES]; /* why an importer turned out to be none */
+    char said[IMPORTERS][REASON_BYTES];    /* what gputune_importers said last */
 };
 
 /* Asks a device what it can take. */
