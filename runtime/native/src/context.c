@@ -193,10 +193,6 @@ static bool agrees(const memory *memory, const context *context) {
 
 /* --- the head of a file --- */
 
-uint32_t little_endian(const uint8_t *bytes) {
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
 uint64_t aligned(uint64_t offset) { return (offset + 63) / 64 * 64; }
 
 const uint8_t *bytes_of(reader *reader, extent part) {

@@ -151,6 +151,7 @@ const char *pool_text(pool *pool, const char *text, size_t length);
 void pool_free(pool *pool);
 
 void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]);
+void hex(const uint8_t digest[32], char text[65]);
 /* The same of pieces: begin, add blocks of 64 bytes, and end with the rest; nbytes: of all together. */
 void sha256_begin(uint32_t state[8]);
 void sha256_add(uint32_t state[8], const uint8_t *blocks, size_t nbytes);

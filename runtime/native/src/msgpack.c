@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+uint32_t little_endian(const uint8_t *bytes) {
+    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
 enum { DEEPEST = 1024 };
 
 /* Cuts bytes off the front. */

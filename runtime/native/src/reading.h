@@ -69,6 +69,7 @@ typedef struct item { /* a value */
     slice content;   /* of a text or bytes; of a list or map from its first item to the end of all */
 } item;
 
+uint32_t little_endian(const uint8_t *bytes); /* of four */
 bool is_text(slice text, const char *expected);
 /* What a file is by its first bytes in place of what it ought to be, and the remedy, as words behind "it "; "" if they
  * do not tell. */
@@ -179,7 +180,6 @@ void check_requirements(reader *reader, void *row);
 void check_entry(reader *reader, void *row);
 void read_argument(reader *reader, item value, void *row);
 
-uint32_t little_endian(const uint8_t *bytes);
 uint64_t aligned(uint64_t offset);
 /* The bytes of a part of a file, which the reader keeps; NULL where they cannot be read. */
 const uint8_t *bytes_of(reader *reader, extent part);
@@ -190,7 +190,6 @@ item checked_part(reader *reader, extent file, size_t place, size_t nbytes, size
 void place_sections(reader *reader, extent file, size_t head_bytes, section *sections, size_t count);
 /* Reads what stands in front of a context binary's section area; its bytes. */
 size_t read_head(reader *reader, extent file, context *context);
-void hex(const uint8_t digest[32], char text[65]);
 
 /* --- open files --- */
 

@@ -155,3 +155,8 @@ void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]) {
     sha256_begin(state);
     sha256_end(state, data, nbytes, nbytes, digest);
 }
+
+void hex(const uint8_t digest[32], char text[65]) {
+    for (size_t at = 0; at < 64; at++) text[at] = "0123456789abcdef"[digest[at / 2] >> (at % 2 ? 0 : 4) & 15];
+    text[64] = 0;
+}

@@ -30,6 +30,7 @@ PARTS = (
     "ownership",
     "package",
     "pool",
+    "sections",
     "sha256",
     "source",
     "tables",
