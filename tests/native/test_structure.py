@@ -1,4 +1,4 @@
-"""Test that functions of C are short, that headers form no circle, and that the runtime exports its header."""
+"""Test that functions of C are short, and that neither headers nor files that call each other form a circle."""
 
 import re
 
@@ -61,9 +61,39 @@ def test_each_part_of_a_graph_has_a_header_and_no_header_includes_itself() -> No
         path.name: re.findall(r'^#include "(\w+\.h)"', path.read_text(encoding="utf-8"), re.MULTILINE)
         for path in C_FILES
     }
-    for name in ("graph", "inference", "persistent", "profile", "programs", "recorded"):
+    for name in ("graph", "inference", "launches", "persistent", "profile", "programs", "recorded"):
         assert included[f"{name}.c"][0] == f"{name}.h"
-    left = {name: set(others) for name, others in included.items()}
-    while last := {name for name, others in left.items() if not others}:
-        left = {name: others - last for name, others in left.items() if name not in last}
-    assert not left, "a circle"
+    assert circles({name: set(others) for name, others in included.items()}) == {}
+
+
+def circles(below: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return what is left when everything is taken away that stands on nothing, again and again."""
+    while last := {name for name, others in below.items() if not others}:
+        below = {name: others - last for name, others in below.items() if name not in last}
+    return below
+
+
+def calls(texts: dict[str, str]) -> dict[str, set[str]]:
+    """Return by the name of each file the files whose functions it calls; a function that is only named is a hook."""
+    made: dict[str, str] = {}
+    called: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', "", text, flags=re.DOTALL)
+        heads = re.findall(r"^(static )?[A-Za-z_][\w *]*?(\w+)\([^;{]*?\)\s*\{", code, re.MULTILINE)
+        made |= {function: name for static, function in heads if not static}
+        called[name] = set(re.findall(r"\b(\w+)\(", code)) - {function for _, function in heads}
+    return {name: {made[each] for each in functions if each in made} for name, functions in called.items()}
+
+
+def test_calls_are_told_from_hooks_and_from_functions_of_a_file_itself() -> None:
+    texts = {
+        "a.c": "int f(int x,\n      int y) {\n    return g(x) + h(y);\n}\nstatic int h(int x) {\n    return x;\n}\n",
+        "b.c": "int g(int x) {\n    return take(f, x); /* f(x) */\n}\nint h(int x) {\n    return x;\n}\n",
+    }
+    assert calls(texts) == {"a.c": {"b.c"}, "b.c": set()}
+    assert circles({"a": {"b"}, "b": {"a", "c"}, "c": set(), "d": {"a"}}) == {"a": {"b"}, "b": {"a"}, "d": {"a"}}
+
+
+def test_no_file_of_the_runtime_calls_what_calls_it() -> None:
+    files = (native.FOLDER / "src").glob("*.c")
+    assert circles(calls({path.name: path.read_text(encoding="utf-8") for path in files})) == {}

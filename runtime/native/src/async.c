@@ -15,6 +15,7 @@ typedef struct job {
 
 struct async {
     gputune_graph *graph;
+    run_one *run;
     mutex lock; /* of what is below */
     condition changed;
     job *first, **end;
@@ -35,8 +36,8 @@ static void *work(void *argument) {
         if (!async->first) async->end = &async->first;
         mutex_unlock(&async->lock);
         gputune_error error = {GPUTUNE_OK, ""};
-        const gputune_code code = gputune_run(async->graph, job->values, job->input_count,
-                                              job->values + job->input_count, job->output_count, &error);
+        const gputune_code code = async->run(async->graph, job->values, job->input_count,
+                                             job->values + job->input_count, job->output_count, &error);
         if (job->callback) job->callback(job->user, code, &error);
         free(job);
         mutex_lock(&async->lock);
@@ -69,13 +70,14 @@ gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs
     return fail(error, GPUTUNE_OUT_OF_MEMORY, "no thread can be started for inferences");
 }
 
-gputune_code async_open(gputune_graph *graph, gputune_error *error) {
+gputune_code async_open(gputune_graph *graph, run_one *run, gputune_error *error) {
     async *made = calloc(1, sizeof *made);
     if (!made || !mutex_open(&made->lock) || !condition_open(&made->changed)) {
         free(made);
         return NO_MEMORY;
     }
     made->graph = graph;
+    made->run = run;
     made->end = &made->first;
     graph->async = made;
     return GPUTUNE_OK;

@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+const char *form_of(const gputune_counters *of) {
+    return of->persistent ? "persistent" : of->aborted ? "aborted" : of->recorded ? "recorded" : "launches";
+}
+
 /* The same text as long as the graph is there: what memory says goes with the memory. */
 static const char *kept(gputune_graph *graph, const char *text) {
     struct warning **at = &graph->reasons;

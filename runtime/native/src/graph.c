@@ -1,15 +1,18 @@
 /* Loads graphs: everything is allocated and every argument is bound then. As runtime/execution/executor.py.
  *
- * The states of a graph, which changes while its stream's turn is held:
+ * The states of a graph, which changes while the turn of its stream is held:
  * - Loading: gputune_load has added it to its device; where something fails it is unloaded.
  * - Ready (`is_ready`): its launches are bound. A graph without a persistent form is so when it is loaded.
  * - Persistent (`persistent` without `is_ready`): only the persistent kernels are bound, and `copies` have what the
  *   launches need. launches_needed makes the graph ready when an inference runs its launches for the first time.
  * - Broken (`launches` without `is_ready`): the launches could not be bound. Inferences that need them fail for good.
  * - Unloading: asynchronous inferences end first; a fork of the process only gives back memory.
+ * In any state an inference may still run that has returned (`runs_on` of the stream): of a graph whose outputs are all
+ * linked (link.c). group.c exchanges the arenas of graphs that are loaded, when nothing else runs on their device.
  * A packing is a graph of a moment: pack fills it in, runs its launches once and takes its arena. */
 #include "graph.h"
 #include "inference.h"
+#include "launches.h"
 #include "marked.h"
 #include "persistent.h"
 #include "profile.h"
@@ -240,13 +243,14 @@ static gputune_code open_persistent(gputune_graph *graph, gputune_error *error) 
 
 static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
     TRY(make_places(graph, error));
-    TRY(async_open(graph, error));
+    TRY(async_open(graph, gputune_run, error));
     const gputune_group *group = graph->group;
     TRY(make_memory(graph, group ? group->streams[graph->lane].arenas : NULL, group ? group->arena_count : 0, error));
     TRY(pack_all(graph, error));
     /* Persistent kernels need all processors: those of two streams would wait for each other. */
     if (!options->one_by_one && (!group || group->stream_count == 1)) TRY(open_persistent(graph, error));
     if (!graph->persistent) TRY(launches_needed(graph, error));
+    if (!graph->persistent) TRY(recorded_open(graph, error));
     return finish(graph->stream, error);
 }
 
@@ -333,18 +337,6 @@ void gputune_unload(gputune_graph *graph) {
 }
 
 /* --- what is said and asked --------------------------------------------------------------------------------------- */
-
-void warn(gputune_graph *graph, const char *format, ...) {
-    char text[GPUTUNE_MESSAGE_BYTES];
-    va_list values;
-    va_start(values, format);
-    write_text(text, sizeof text, format, values);
-    va_end(values);
-    struct warning **end = &graph->warnings;
-    while (*end) end = &(*end)->next;
-    struct warning *made = pool_take(&graph->pool, 1, sizeof *made);
-    if (made && (made->text = pool_text(&graph->pool, text, strlen(text)))) *end = made;
-}
 
 const char *gputune_warning(const gputune_graph *graph, size_t number) {
     char text[REASON_BYTES];

@@ -103,6 +103,7 @@ struct gputune_graph {
     } *warnings, *reasons; /* reasons: why tensors were copied */
     persistent *persistent; /* NULL: launches one by one */
     recorded *recorded;     /* NULL: launches are enqueued */
+    bool asked;             /* recorded.c: it is known how the device records launches */
     recorder *recorder, *recorders; /* NULL or one of these: what records the next inference */
     marked *marked; /* NULL: it has no persistent form */
     async *async;
@@ -121,7 +122,7 @@ struct gputune_group {
     size_t stream_count, arena_count;
 };
 
-/* graph.c: adds a line that gputune_warning gives. */
+/* warnings.c: adds a line that gputune_warning gives. */
 void warn(gputune_graph *graph, const char *format, ...);
 
 /* binding.c: has launches use this memory in a place from now on; where that fails all is as before. */
@@ -148,8 +149,10 @@ void leave_held(gputune_graph *graph);
 /* inference.c: that a tensor is given which is linked. */
 gputune_code refuse_linked(const gputune_graph *graph, const tensor *tensor, gputune_error *error);
 
-/* async.c: what gputune_run_async needs; closing waits for all that was asked for. */
-gputune_code async_open(gputune_graph *graph, gputune_error *error);
+/* async.c: what gputune_run_async needs, and what runs an inference then; closing waits for all that was asked for. */
+typedef gputune_code run_one(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
+                             const gputune_value *outputs, size_t output_count, gputune_error *error);
+gputune_code async_open(gputune_graph *graph, run_one *run, gputune_error *error);
 void async_close(async *async);
 
 /* digest.c: of a graph's launches, in hex. */

@@ -3,52 +3,15 @@
 #include "inference.h"
 #include "persistent.h"
 #include "profile.h"
-#include "programs.h"
 #include "recorded.h"
 
 #include <string.h>
-
-/* --- launches ----------------------------------------------------------------------------------------------------- */
-
-gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, cl_event *events,
-                     gputune_error *error) {
-    for (size_t i = 0; i < count; i++) {
-        const bound *one = &kernels[i];
-        TRY(checked(error, "a launch",
-                    stream->device->cl.EnqueueNDRangeKernel(stream->queue, one->kernel, one->dimensions, NULL,
-                                                            one->global_size, one->local_size, 0, NULL,
-                                                            events ? &events[i] : NULL)));
-    }
-    return GPUTUNE_OK;
-}
-
-gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
-    const graph_record *record = graph->record;
-    if (graph->is_ready) return GPUTUNE_OK;
-    if (graph->launches) return fail(error, GPUTUNE_BUILD_FAILED, "the launches of graph '%s' could not be loaded",
-                                     record->info.name);
-    TRY(load_programs(graph, record->launches, record->info.launch_count, graph->strict, error));
-    TRY(bind_launches(graph, record->launches, record->info.launch_count, &graph->launches, error));
-    graph->is_ready = true;
-    drop_copies(graph);
-    return recorded_open(graph, error);
-}
-
-gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error) {
-    const size_t count = graph->record->info.launch_count;
-    if (!graph->is_ready) TRY(launches_needed(graph, error));
-    return first < count ? enqueue(graph->stream, graph->launches + first, count - first, NULL, error) : GPUTUNE_OK;
-}
 
 gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
     if (graph->persistent && !graph->by_launches) TRY(persistent_run(graph, error));
     else TRY(recorded_start(graph, error));
     graph->form = form_of(&graph->last);
     return GPUTUNE_OK;
-}
-
-const char *form_of(const gputune_counters *of) {
-    return of->persistent ? "persistent" : of->aborted ? "aborted" : of->recorded ? "recorded" : "launches";
 }
 
 /* --- one tensor --------------------------------------------------------------------------------------------------- */
@@ -208,7 +171,8 @@ static gputune_code hand_over_all(gputune_graph *graph, bool acquire, gputune_er
 
 static gputune_code launch_all(gputune_graph *graph, gputune_error *error) {
     TRY(hand_over_all(graph, true, error));
-    const gputune_code code = graph->recorder ? record_launches(graph, error) : start_inference(graph, error),
+    const bool timed = graph->recorder && record_times(graph->recorder);
+    const gputune_code code = timed ? record_launches(graph, error) : start_inference(graph, error),
                        failed = hand_over_all(graph, false, code ? NULL : error);
     return code ? code : failed;
 }

@@ -8,19 +8,11 @@
  * `shared`. */
 gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bool shared, held **own,
                            gputune_error *error);
-/* Loads and binds the launches where that was not done yet: they may not be the usual form. */
-gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
-/* Enqueues kernels; events: for each, or NULL. */
-gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, cl_event *events,
-                     gputune_error *error);
-/* The same of the launches from one on, which it loads where that is needed. */
-gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
-/* The same of an inference in the form that pays; graph->over says whether it is finished when this returns. */
+/* Enqueues an inference in the form that pays; graph->over says whether it is finished when this returns. */
 gputune_code start_inference(gputune_graph *graph, gputune_error *error);
-/* The name of the form in which an inference ran that these counters are of. */
+/* counters.c. The name of the form in which an inference ran that these counters are of. */
 const char *form_of(const gputune_counters *counters);
-
-/* counters.c. Counts a copy of a tensor in `copies`, its reads or writes, with the reason. */
+/* Counts a copy of a tensor in `copies`, its reads or writes, with the reason. */
 void count_copy(gputune_graph *graph, tensor *tensor, uint64_t *copies);
 /* For an inference that begins. */
 void clear_counters(gputune_graph *graph);

@@ -1,7 +1,7 @@
 /* Inferences by persistent kernels that may be given up, and by launches where those do better. Equal times lead to
  * equal decisions as in runtime/execution/persistent.py and breaker.py, which give the reasons. */
 #include "persistent.h"
-#include "inference.h"
+#include "launches.h"
 #include "profile.h"
 #include "recorded.h"
 

@@ -3,6 +3,7 @@
  * clocks, or else from the host's times around calls. As runtime/profiling/{recorder,profiler}.py. */
 #include "profile.h"
 #include "inference.h"
+#include "launches.h"
 #include "log.h"
 #include "marked.h"
 #include "marks.h"
@@ -47,14 +48,6 @@ struct recorder {
     bool is_loaded, is_whole; /* with marks: the driver has loaded the code; the last one was not given up */
     gputune_error failed;     /* what record_begin could not do */
 };
-
-uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-double processor_ns(void) { return (double)clock() * (1e9 / CLOCKS_PER_SEC); }
 
 /* --- the clocks --- */
 
@@ -144,12 +137,13 @@ static void harvest(recorder *recorder, bool keep) {
     recorder->pending = 0;
 }
 
+bool record_times(const recorder *recorder) { return recorder->times; }
+
 gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
     recorder *recorder = graph->recorder;
     const bound *const kernels = recorder->marks ? marked_kernels(graph) : graph->launches;
     const size_t count = recorder->kernel_count;
     if (recorder->failed.code) return fail(error, recorder->failed.code, "%s", recorder->failed.message);
-    if (!recorder->times) return start_inference(graph, error);
     if (!recorder->marks) graph->total.launches++, graph->last.launches++;
     for (size_t i = 0; i < count; i++) {
         if (recorder->pending == MOST_EVENTS) { /* drivers keep an event of each launch until it is read */

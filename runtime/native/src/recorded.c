@@ -1,7 +1,7 @@
 /* Chooses between launches and a recorded queue, and has recordings for the memory that is used. As
  * runtime/execution/recorded.py, which gives the reasons. */
 #include "recorded.h"
-#include "inference.h"
+#include "launches.h"
 #include "recording.h"
 
 #include <string.h>
@@ -25,6 +25,7 @@ gputune_code recorded_open(gputune_graph *graph, gputune_error *error) {
     const graph_record *record = graph->record;
     const bool leaks = device->is_cpu && strstr(device->identity.platform, "Intel"); /* with every replay */
     way *way;
+    graph->asked = true;
     if (leaks || graph->one_by_one || record->one_by_one || !record->info.output_count) return GPUTUNE_OK;
     TRY(find_way(graph, &way, error));
     if (!way) return GPUTUNE_OK;
@@ -138,6 +139,7 @@ static gputune_code compare(gputune_graph *graph, gputune_error *error) {
 
 gputune_code recorded_start(gputune_graph *graph, gputune_error *error) {
     TRY(launches_needed(graph, error));
+    if (!graph->asked) TRY(recorded_open(graph, error));
     if (graph->recorded && !graph->recorded->decided) return compare(graph, error);
     return graph->recorded && graph->recorded->wins && replayed(graph) ? GPUTUNE_OK : launched(graph, error);
 }

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <time.h>
 
-uint64_t now_ns(void);   /* profile.c; of a clock that runs evenly */
+uint64_t now_ns(void);   /* now.c; of a clock that runs evenly */
+double processor_ns(void); /* now.c; of all threads of this process */
 size_t processors(void); /* programs.c; that this process may use */
 
 typedef pthread_mutex_t mutex;
