@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.core.errors import ArenaTooSmall
+from gputune.core.errors import ArenaTooSmall, LimitExceeded
 from gputune.runtime.native.binding import Device, File, Graph, Native
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, WEIGHTS_BYTES, Fake, doubling_context, weighted_context
@@ -143,6 +143,17 @@ def test_a_group_that_cannot_grow_stays_as_it_is(fake: Fake, device: Device, mak
         fake.fail_at(0)
         for graph in graphs:
             check(graph)
+
+
+@pytest.mark.parametrize("needs", [[1 << 29], [512, 1 << 40]])
+def test_arenas_that_the_device_has_no_memory_for_are_refused(device: Device, make: Make, needs: list[int]) -> None:
+    small, huge = make([512]), make(needs)
+    with pytest.raises(LimitExceeded):
+        device.group([small, huge])
+    with device.group([small], streams=2) as group:
+        with pytest.raises(LimitExceeded):
+            group.grow(huge)
+        assert group.arenas == (512,)
 
 
 @pytest.mark.parametrize(("streams", "stream"), [(0, 0), (1, 1), (2, 2), (None, 1)])

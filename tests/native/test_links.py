@@ -56,7 +56,7 @@ def test_what_is_between_graphs_is_neither_given_nor_copied(device: Device, load
     second.link("y", third, "x")
     for number in range(3):
         side = first.run({"x": VALUES * number})
-        assert (list(side), second.run({})) == (["side"], {})
+        assert (list(side), list(second.run({}))) == (["side"], [])
         assert side["side"].tobytes() == (VALUES * number * 4).tobytes()
         assert third.run({})["y"].tobytes() == (VALUES * number * 2 ** (1 + 2 * STAGES)).tobytes()
         copied = [graph.counters()[1]["bytes_copied"] for graph in (first, second, third)]
@@ -78,6 +78,26 @@ def test_a_graph_whose_outputs_are_all_linked_is_not_waited_for(fake: Fake, load
             waits.append(fake.finishes - before)
         assert waits == [1, 0, 1], "the first for its input, and the last for its output"
         assert outputs["y"].tobytes() == (VALUES * number * 2 ** (3 * STAGES)).tobytes()
+
+
+def test_what_is_timed_on_a_queue_of_its_own_follows_what_it_reads(
+    fake: Fake, device: Device, load: Load, tmp_path: Path
+) -> None:
+    first, second = load("a", inputs=("x",)), load()
+    third = load()
+    first.link("a", second, "x")
+    second.link("y", third, "x")
+    with device.profile(tmp_path / "a.log", "detailed") as profile:
+        third.record(profile)
+        waits = []
+        for runs in ([], [second]):
+            for graph in runs:
+                graph.run({})
+            before = fake.finishes
+            third.run({})
+            waits.append(fake.finishes - before)
+        third.record(None)
+        assert waits[1] == waits[0] + 1
 
 
 def test_recordings_follow_what_is_linked(fake: Fake, native: Native, tmp_path: Path) -> None:

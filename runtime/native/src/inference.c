@@ -33,6 +33,13 @@ gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bo
     return use_memory(graph, place, made->memory, nbytes, error);
 }
 
+/* Waits for an inference that has returned and may still run. */
+static gputune_code settle(stream *stream, gputune_error *error) {
+    const bool runs_on = stream->runs_on;
+    stream->runs_on = false;
+    return runs_on ? finish(stream, error) : GPUTUNE_OK;
+}
+
 /* Has the launches use the memory of a value, or the tensor's own with an input's value in it. */
 static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gputune_error *error) {
     gputune_memory *memory = tensor->memory;
@@ -60,8 +67,7 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     if (output) return GPUTUNE_OK;
     count_copy(graph, tensor, &tensor->last.writes);
     if (tensor->own->host) {
-        if (graph->stream->runs_on) TRY(finish(graph->stream, error)); /* it may read what lies there */
-        graph->stream->runs_on = false;
+        TRY(settle(graph->stream, error)); /* it may read what lies there */
         memcpy(tensor->own->host, tensor->data, nbytes);
         tensor->copied = true;
         return GPUTUNE_OK;
@@ -294,6 +300,8 @@ gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size
     gputune_code code = set_values(graph, inputs, input_count, false, error);
     if (!code) code = set_values(graph, outputs, output_count, true, error);
     if (!code) code = check_apart(graph, error);
+    const bool timed = graph->recorder && record_times(graph->recorder); /* on a queue of its own */
+    if (!code && timed) code = settle(graph->stream, error);
     if (!code) {
         claim(graph);
         code = run(graph, error);
