@@ -8,7 +8,7 @@
 held *hold(holdings *holdings, const char *key) {
     held *made = calloc(1, sizeof *made + (key ? strlen(key) + 1 : 0));
     if (!made) return NULL;
-    if (key) made->key = strcpy(made->text, key);
+    if (key) made->key = memcpy(made->text, key, strlen(key));
     made->next = holdings->first;
     return holdings->first = made;
 }

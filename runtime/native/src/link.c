@@ -30,7 +30,8 @@ static const char *form_of_tensor(const gputune_tensor *tensor, char text[REASON
     snprintf(text, REASON_BYTES, "%s[", tensor->dtype);
     for (size_t i = 0; i < tensor->rank; i++)
         snprintf(text + strlen(text), REASON_BYTES - strlen(text), "%s%zu", i ? ", " : "", tensor->shape[i]);
-    return strcat(text, "]");
+    snprintf(text + strlen(text), REASON_BYTES - strlen(text), "]");
+    return text;
 }
 
 static gputune_code check_ends(const end *from, const end *to, gputune_error *error) {
