@@ -92,7 +92,7 @@ gputune_code take_memory(gputune_memory *memory, gputune_error *error);
 /* Allocates memory of the best kind that the device has, and has the device take it. */
 gputune_code allocate_memory(gputune_memory *memory, gputune_error *error);
 
-/* --- memory.c --- */
+/* --- access.c --- */
 
 /* Gives memory to the host, once the stream is finished, or to the device. It must be the other one's. */
 gputune_code give_to_host(gputune_memory *memory, const stream *stream, gputune_error *error);
@@ -100,9 +100,12 @@ gputune_code give_to_device(gputune_memory *memory, const stream *stream, gputun
 /* Enqueues that the device acquires or releases memory which other programs than OpenCL may use; for other memory
  * nothing. */
 gputune_code hand_over(const gputune_memory *memory, bool acquire, const stream *stream, gputune_error *error);
-bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 /* Gives back a cl_mem, the host's pages and the descriptor. */
 void drop_buffer(gputune_memory *memory);
 void drop_host(gputune_memory *memory);
+
+/* --- memory.c --- */
+
+bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 
 #endif
