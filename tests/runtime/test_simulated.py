@@ -112,6 +112,7 @@ def test_it_takes_refuses_and_counts_what_others_do(executors: Any, memory_type:
 
 
 @pytest.mark.parametrize("memory_type", ["raw", "memhandle"])
+@pytest.mark.filterwarnings("ignore:.*was prepared for memory handles")
 def test_outputs_in_memory_of_the_application_become_zeros(executors: Any, memory_type: str) -> None:
     simulated = next(executors(memory_type))
     with MemHandle.from_array(np.full(32, 7, np.uint8)) as memory:
