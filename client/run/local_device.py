@@ -23,7 +23,7 @@ from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.executors import make_executor
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.measuring.launching import execute
 from gputune.server.protocol import messages
 
@@ -51,7 +51,7 @@ class LocalDevice:
             path = Path(folder) / "context.bin"
             self.write(path, [graph], memory_types)
             with open_context(path) as file:
-                return make_executor(self._backend, file, file.header.graphs[0], binaries=False, strict=False)
+                return executor_on(self._backend, file, None, strict=False)
 
     def write(self, path: Path, graphs: Sequence[Graph], memory_types: MemoryTypes = RAW) -> None:
         """Write a context of imported graphs, whose programs are built from source when it is opened. Raises as `load`
