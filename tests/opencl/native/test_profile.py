@@ -16,9 +16,12 @@ from gputune.core.quirks import ticks_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, GraphRecord
+from gputune.runtime.contexts.device import beside
 from gputune.runtime.contexts.recording import NativeMarks
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.native.binding import Graph, Native
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
+from gputune.runtime.profiling.profiler import Profiler
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Level, Part, digest_of, logged_launches
 from tests.opencl.contexts import contexts, plan
 
@@ -227,3 +230,23 @@ def test_a_text_that_was_damaged_is_not_built(native: Native, backend: Backend, 
     other.write_bytes(changed)
     with pytest.raises(ChecksumMismatch, match=r"source section [0-9]+ is damaged"):
         marked(native, other, 1)
+
+
+def test_profiler_compares_all_forms_of_what_c_runs(backend: Backend, model: Path) -> None:
+    """As net-run has it: recorded launches, launches, persistent kernels, and those with marks take turns."""
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
+    stream = io.BytesIO()
+    with open_context(model) as file, executor_on(beside(backend), file, None, strict=True) as executor:
+        generator = np.random.default_rng(1)
+        inputs = {
+            tensor.name: generator.standard_normal(tensor.shape).astype(tensor.dtype)
+            for tensor in executor.graph.inputs
+        }
+        with Profiler(stream, "qhas") as profiler:
+            profiler.profile(executor, lambda: executor.run_timed(inputs)[1], 12, compared=10)
+    log = read_log_of(io.BytesIO(stream.getvalue()), "log")
+    (comparison,) = log.comparisons
+    assert log.graphs[0].unmarked == "" and 0 < len(log.marked) <= 10
+    assert len(log.inferences) == 12 and {one.form for one in log.inferences} == {"launches"}
+    assert {len(each) for each in (comparison.profiled_ns, comparison.unprofiled_ns, comparison.usual_ns)} == {10}
