@@ -14,7 +14,8 @@ int main(int, char **arguments) {
         graph.record(&profile);
         graph.run({gputune::value(moved)}, {gputune::value(y.data(), "y")});
         std::printf("%g\n", y[63]);
-        std::printf("%d %d\n", !profile.take().empty(), profile.take().empty());
+        const bool first = !profile.take().empty(), second = profile.take().empty();
+        std::printf("%d %d\n", first, second);
         try {
             graph.run({gputune::value(x.data(), "z")}, {});
         } catch (const gputune::Error &error) {
