@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gputune.runtime.native.binding import MESSAGE_BYTES
+from gputune.runtime.native.declarations import MESSAGE_BYTES
 from gputune.server.protocol import authentication, codec
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS, Connection, State
 from gputune.server.protocol.messages import (
