@@ -12,9 +12,11 @@ from gputune.core.errors import CannotImport, DeviceNotFound, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import quirks_of, unset_defaults
 from gputune.runtime.backends import Backend
+from gputune.runtime.backends.sources import Prove
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, opencl_library
+from gputune.runtime.devices.features import AskedOnce
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors, variables
 from gputune.runtime.memory.handles import Kind, MemHandle
@@ -46,9 +48,11 @@ class NativeDevice:
 
     computes = True
 
-    def __init__(self, open_device: Callable[[], Device], driver: str) -> None:
-        """Open it. driver: the name of the driver's .icd file. Raises DeviceError, DeviceNotFound."""
+    def __init__(self, open_device: Callable[[], Device], driver: str, prove: Prove) -> None:
+        """Open it. driver: the name of the driver's .icd file; prove: what proves features of the device. Raises
+        DeviceError, DeviceNotFound."""
         self._open = open_device
+        self.prove = prove
         self.device = open_device()
         self.identity = self.device.identity(driver)
         self._allocated: WeakKeyDictionary[MemHandle, Memory] = WeakKeyDictionary()
@@ -61,7 +65,7 @@ class NativeDevice:
     def another_queue(self) -> NativeDevice:
         """Return the same device with a queue of its own, whose launches may run beside those of this one. Raises
         DeviceError."""
-        return NativeDevice(self._open, self.identity.driver)
+        return NativeDevice(self._open, self.identity.driver, self.prove)
 
     def lost(self) -> bool:
         """Return whether the device works no more in this process."""
@@ -161,7 +165,7 @@ def open_report(report: DeviceReport) -> NativeDevice:
         with variables(environment):
             return _found(native, report, wanted, named)
 
-    return NativeDevice(open_device, Path(report.driver_file).name)
+    return NativeDevice(open_device, Path(report.driver_file).name, AskedOnce(report))
 
 
 def _found(native: Native, report: DeviceReport, wanted: DeviceIdentity, library: str | None) -> Device:
@@ -190,7 +194,7 @@ def beside(backend: Backend) -> NativeDevice:
         named = opencl_library().get(OPENCL_LIBRARY)
         given = backend.context_pointer, backend.device_pointer
         open_device = functools.partial(library().device, opencl=named, given=given)
-        found = _beside[backend] = NativeDevice(open_device, backend.identity.driver)
+        found = _beside[backend] = NativeDevice(open_device, backend.identity.driver, backend.prove)
     return found
 
 

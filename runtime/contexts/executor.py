@@ -12,6 +12,7 @@ from gputune.core.errors import BuildFailed, ContextError, DeviceError, ForkedPr
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
+from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
@@ -168,9 +169,10 @@ def _loaded(
     device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None, stream: int
 ) -> Graph:
     """Load a graph in C. Raises WrongDevice, BuildFailed, ContextError."""
+    features = proved_needs(file, graph, device)
     try:
         with opened_file(file) as opened:
-            return device.device.load(opened, graph.name, strict=strict, group=group, stream=stream)
+            return device.device.load(opened, graph.name, strict=strict, group=group, stream=stream, features=features)
     except (BuildFailed, ForkedProcess):
         raise
     except ContextError as error:

@@ -9,10 +9,11 @@ from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, OpenDevice, in_c
 from gputune.runtime.contexts.executor import NativeExecutor
+from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.checks import graph_named
-from gputune.runtime.loading.verdict import lacking_features, verdict_on
+from gputune.runtime.loading.verdict import verdict_on
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.sharing import SharedParts
@@ -57,9 +58,7 @@ def executor_on(
     verdict, reason = verdict_on(file.header, [chosen], backend.identity, backend.computes)
     if verdict is ContextVerdict.UNSUPPORTED:
         raise WrongDevice(f"{file.path}: {reason}")
-    if lacking := lacking_features(file.header, chosen, backend):
-        name = backend.identity.name
-        raise WrongDevice(f"{file.path}: graph {chosen.name!r} needs features that {name} does not prove: {lacking}")
+    proved_needs(file, chosen, backend)
     recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
     if recompiles and strict:
         raise WrongDevice(f"{file.path}: made for another device: {reason}")

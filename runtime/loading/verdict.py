@@ -10,7 +10,6 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import check_sizes
 from gputune.core.statuses import FARTHEST, ContextChoice, ContextVerdict
 from gputune.core.tier import Tier, tier_of
-from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.package import Package
 from gputune.runtime.context.records import ContextHeader, GraphRecord
@@ -38,15 +37,6 @@ def verdict_on(
     if device.runs_binaries_of(header.device) or not header.computes:
         return ContextVerdict.OPTIMAL, ""
     return ContextVerdict.PREFER_RECOMPILATION, device.difference(header.device)
-
-
-def lacking_features(header: ContextHeader, graph: GraphRecord, backend: Backend) -> str:
-    """Return the features that a graph needs and the device does not prove, with the reasons; empty if it has all. A
-    device that computes nothing needs none. The name of a processor does not say which instructions it has, so also a
-    device with the right name is asked; it answers from a file if it was asked before."""
-    needs = header.needs_of(graph)
-    reasons = backend.prove(needs) if needs and backend.computes else {}
-    return "; ".join(f"{name}, because {reason}" for name, reason in reasons.items() if reason)
 
 
 def choices(package: Package, device: DeviceIdentity, computes: bool, graph: str | None = None) -> list[ContextChoice]:

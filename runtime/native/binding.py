@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,6 +226,7 @@ class Device(NativeObject):
         group: Group | None = None,
         stream: int = 0,
         perf_profile: str | None = None,
+        features: Sequence[str] = (),
     ) -> Graph:
         """Load a graph, as gputune_load; the file may be closed then. Raises ContextError, DeviceError, ValueError."""
         made = [
@@ -241,6 +242,8 @@ class Device(NativeObject):
             group=None if group is None else group.pointer,
             stream=stream,
             perf_profile=_text(perf_profile),
+            features=(c_char_p * len(features))(*map(str.encode, features)),
+            feature_count=len(features),
         )
         below = (self,) if group is None else (self, group)
         return Graph(self.native, self.native.made("load", self.pointer, file.pointer, byref(wanted)), *below)

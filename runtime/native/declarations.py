@@ -93,6 +93,8 @@ class LoadOptions(Structure):
         ("group", c_void_p),
         ("perf_profile", c_char_p),
         ("stream", c_size_t),
+        ("features", POINTER(c_char_p)),
+        ("feature_count", c_size_t),
     )
 
 

@@ -1,6 +1,10 @@
-"""Test that C trusts programs that need a feature where the device's own binaries load, and refuses them elsewhere."""
+"""Test that C trusts programs that need a feature where the device's own binaries load, and builds them from source
+only with a proof."""
 
+import functools
 import struct
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +13,21 @@ import pytest
 
 from gputune.core.errors import WrongDevice
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.format import REQUIRING_VERSION
+from gputune.runtime.context.format import REQUIRING_VERSION, open_context
 from gputune.runtime.context.records import NEEDS
+from gputune.runtime.contexts.arenas import NativeArenas
+from gputune.runtime.contexts.device import NativeDevice, library
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.native.binding import Native
 from tests.native.fake import DEVICE, ELEMENTS, SOURCE, STAGES, Fake, doubling_context
 from tests.strategies.files.contexts import header_of, need_of, with_head
 
 FEATURE = "x86.vpdpbusd"
+ELSEWHERE = pytest.mark.parametrize(
+    ("device", "binary"),
+    [(replace(DEVICE, driver_version="2.0"), SOURCE.encode()), (DEVICE, b"of another driver")],
+    ids=["another driver", "a binary that the driver refuses"],
+)
 
 
 def needing(path: Path, device: DeviceIdentity = DEVICE, binary: bytes = SOURCE.encode()) -> Path:
@@ -36,13 +48,10 @@ def test_the_devices_own_binaries_are_trusted(native: Native, tmp_path: Path) ->
         assert not graph.warnings
 
 
-@pytest.mark.parametrize(
-    ("device", "binary"),
-    [(replace(DEVICE, driver_version="2.0"), SOURCE.encode()), (DEVICE, b"of another driver")],
-    ids=["another driver", "a binary that the driver refuses"],
-)
+@ELSEWHERE
+@pytest.mark.parametrize(("proved", "lacking"), [((), ("half", FEATURE)), (("half", "other"), (FEATURE,))])
 def test_a_source_is_not_built_without_a_proof(
-    native: Native, tmp_path: Path, device: DeviceIdentity, binary: bytes
+    native: Native, tmp_path: Path, device: DeviceIdentity, binary: bytes, proved: Sequence[str], lacking: Sequence[str]
 ) -> None:
     path = needing(tmp_path / "other.bin", device, binary)
     opencl = str(Fake().path)
@@ -51,8 +60,49 @@ def test_a_source_is_not_built_without_a_proof(
         native.device(name="0", opencl=opencl) as opened,
         pytest.raises(WrongDevice) as refused,
     ):
-        opened.load(file)
+        opened.load(file, features=proved)
+    reasons = "; ".join(f"{name}, because no proof of it is given" for name in lacking)
     assert str(refused.value) == (
-        f"{path}: program 0 needs the feature {FEATURE}, which only a proof on this device shows, and C makes none; "
-        "generate the context on this device"
+        f"{path}: graph 'main' needs features that {DEVICE.name} does not prove: {reasons}; "
+        "generate the context on this device, or give `features` of gputune_load_options"
     )
+
+
+@ELSEWHERE
+def test_a_source_is_built_with_all_proofs(
+    native: Native, tmp_path: Path, device: DeviceIdentity, binary: bytes
+) -> None:
+    path, opencl = needing(tmp_path / "other.bin", device, binary), str(Fake().path)
+    with (
+        native.open(path) as file,
+        native.device(name="0", opencl=opencl) as opened,
+        opened.load(file, features=[FEATURE, "half"]) as graph,
+    ):
+        assert set(graph.run({"x": np.ones(ELEMENTS, np.float32)})["y"]) == {2.0**STAGES}
+        (warning,) = graph.warnings
+        assert "from source" in warning
+
+
+@pytest.mark.parametrize(("reason", "refused"), [("", False), ("not today", True)])
+def test_python_asks_the_device_before_it_loads(tmp_path: Path, reason: str, refused: bool) -> None:
+    """Also for a device of the same name and driver, whose binaries C would trust; alone and in a group."""
+    opencl, asked = str(Fake().path), []
+
+    def prove(names: Collection[str]) -> Mapping[str, str]:
+        asked.append([*names])
+        return {**dict.fromkeys(names, ""), "half": reason}
+
+    device = NativeDevice(functools.partial(library().device, name="0", opencl=opencl), "", prove)
+    arenas = NativeArenas(device, 1)
+    words = f"graph 'main' needs features that {DEVICE.name} does not prove: half, because {reason}$"
+    with open_context(needing(tmp_path / "own.bin")) as file:
+        (graph,) = file.header.graphs
+        for load in (
+            lambda: [executor_on(device, file, None, strict=False)],
+            lambda: arenas.load(file, graph, False, 0),
+        ):
+            with pytest.raises(WrongDevice, match=words) if refused else nullcontext():
+                for executor in load():
+                    executor.close()
+    arenas.close()
+    assert asked == 2 * [["half", FEATURE]]

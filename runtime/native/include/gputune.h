@@ -237,6 +237,9 @@ typedef struct gputune_load_options {
     gputune_group *group;     /* NULL: its own arenas */
     const char *perf_profile; /* preset with the clocks and power to vote for around inferences; NULL: no vote */
     size_t stream;            /* of the group, from 0 on, on which the graph runs */
+    const char *const *features; /* of the device, which you have proved: a graph that needs others is not built from
+                                    source */
+    size_t feature_count;
 } gputune_load_options;
 
 /* Load a graph: build programs, copy weights and bind arguments. You may then close `file`, and change it. From a

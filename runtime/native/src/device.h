@@ -104,6 +104,12 @@ gputune_code finish(const stream *stream, gputune_error *error);
 typedef enum verdict { OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED } verdict;
 enum { REASON_BYTES = 400 };
 verdict verdict_on(const context *context, const char *graph, const identity *device, char reason[REASON_BYTES]);
+/* Whether a graph needs features that are not among those proved, and which, each with the reason. A proof may end its
+ * process, so C makes none: it trusts binaries that were made for the device, and builds nothing from source without
+ * proofs. */
+enum { LACKING_BYTES = 1024 };
+bool lacks_features(const context *context, const graph_record *graph, const char *const *proved, size_t proved_count,
+                    char lacking[LACKING_BYTES]);
 /* The contexts of a file that are meant, from a place to an end: all of them, or of a package the one that fits the
  * device best, with the choice in words. */
 gputune_code choose_contexts(const gputune_file *file, const identity *device, const char *graph, size_t *place,

@@ -68,13 +68,17 @@ static gputune_code choose_graph(gputune_graph *graph, const gputune_load_option
     return GPUTUNE_OK;
 }
 
-static gputune_code check_verdict(gputune_graph *graph, gputune_error *error) {
-    char reason[REASON_BYTES] = "";
+static gputune_code check_verdict(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
+    char reason[REASON_BYTES] = "", lacking[LACKING_BYTES];
     const char *const path = graph->context->path;
     const verdict verdict = verdict_on(graph->context, graph->record->info.name, &graph->device->identity, reason);
     graph->from_binaries = verdict == OPTIMAL;
     if (verdict == UNSUPPORTED) return fail(error, GPUTUNE_WRONG_DEVICE, "%s: %s", path, reason);
+    if (lacks_features(graph->context, graph->record, options->features, options->feature_count, lacking) &&
+        !(graph->lacking = pool_text(&graph->pool, lacking, strlen(lacking))))
+        return NO_MEMORY;
     if (verdict == OPTIMAL) return GPUTUNE_OK;
+    TRY(check_proofs(graph, error));
     if (graph->strict) return fail(error, GPUTUNE_WRONG_DEVICE, "%s: made for another device: %s", path, reason);
     if (*graph->choice) warn(graph, "%s; make one for this device and add it: gputune package --add", graph->choice);
     warn(graph, "building from source on another device: %s", reason);
@@ -154,7 +158,8 @@ static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gpu
     const graph_record *record = &graph->context->packing[index];
     const size_t nbytes = strlen(record->info.name) + 32;
     gputune_graph packing = {.device = device, .stream = graph->stream, .context = graph->context, .record = record,
-                             .shared = used, .strict = graph->strict, .from_binaries = graph->from_binaries};
+                             .shared = used, .strict = graph->strict, .from_binaries = graph->from_binaries,
+                             .lacking = graph->lacking};
     char *key = pool_take(&graph->pool, nbytes, 1);
     if (!key) return NO_MEMORY;
     snprintf(key, nbytes, "packed %zu %s", place->nbytes, record->info.name);
@@ -256,7 +261,7 @@ static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options 
 
 static gputune_code load(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
     TRY(choose_graph(graph, options, error));
-    TRY(check_verdict(graph, error));
+    TRY(check_verdict(graph, options, error));
     if (options->perf_profile) TRY(votes_open(options->perf_profile, &graph->device->identity, &graph->votes, error));
     votes_begin(graph->votes, "init");
     const gputune_code code = fill_graph(graph, options, error);

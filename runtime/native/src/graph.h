@@ -86,6 +86,7 @@ struct gputune_graph {
     pool pool;
     char choice[REASON_BYTES];
     bool strict, from_binaries, one_by_one, is_ready; /* ready: launches are */
+    const char *lacking; /* features that it needs and that are not proved; NULL: none, it may be built from source */
     enum { UNKNOWN, READS_IN_PLACE, NEEDS_COPIES } reading; /* lending.c: of its device */
     bool by_launches; /* persistent kernels are not to be used now */
     bool over; /* all that the inference has enqueued so far is finished */

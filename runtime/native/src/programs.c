@@ -52,6 +52,13 @@ size_t processors(void) {
     return count > 1 ? (size_t)count : 1;
 }
 
+gputune_code check_proofs(const gputune_graph *graph, gputune_error *error) {
+    if (!graph->lacking) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_WRONG_DEVICE, "%s: graph '%s' needs features that %s does not prove: %s; generate the "
+                "context on this device, or give `features` of gputune_load_options", graph->context->path,
+                graph->record->info.name, graph->device->identity.name, graph->lacking);
+}
+
 gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status, gputune_error *error) {
     char *log = calloc(1, LOG_BYTES);
     if (log) device->cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL);
@@ -73,10 +80,7 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
     uint8_t *copied = NULL;
     cl_int status = 0, loaded = 0;
     char room[STATUS_CHARACTERS];
-    if (!binary && entry->need_count) /* a proof may end its process, so none is made here */
-        return fail(error, GPUTUNE_WRONG_DEVICE, "%s: program %zu needs the feature %s, which only a proof on this "
-                    "device shows, and C makes none; generate the context on this device", graph->context->path, index,
-                    entry->needs[0]);
+    if (!binary && entry->need_count) TRY(check_proofs(graph, error));
     if (!graph->copies[place]) TRY(copy_section(graph->context, place, &copied, error));
     const uint8_t *data = copied ? copied : graph->copies[place];
     const char *text = (const char *)data;

@@ -8,6 +8,8 @@
  * error, else a warning and built from source. */
 gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
                            gputune_error *error);
+/* Fails where the graph needs features that are not proved. */
+gputune_code check_proofs(const gputune_graph *graph, gputune_error *error);
 /* Returns GPUTUNE_BUILD_FAILED with what the compiler says, from its first error on, in one line. */
 gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status, gputune_error *error);
 /* Gives back the copies of what was to be loaded later. */

@@ -76,6 +76,48 @@ verdict verdict_on(const context *context, const char *graph, const identity *de
     return differs(device, &context->device, reason) ? PREFER_RECOMPILATION : OPTIMAL;
 }
 
+/* Takes a feature in place of one that was found if its name comes earlier, but behind the last one's. */
+static void take_earlier(const char *name, const char *last, const char **found) {
+    if ((!last || strcmp(name, last) > 0) && (!*found || strcmp(name, *found) < 0)) *found = name;
+}
+
+/* Of the features that a graph needs, the next one by name behind the last, or NULL. A persistent form and packings
+ * count, too. */
+static const char *next_need(const context *context, const graph_record *graph, const char *last) {
+    const struct {
+        const launch *launches;
+        size_t count;
+    } forms[] = {{graph->launches, graph->info.launch_count}, {graph->persistent, graph->persistent_count}};
+    const char *found = NULL;
+    for (size_t i = 0; i < 2; i++)
+        for (const launch *one = forms[i].launches, *end = one + forms[i].count; one < end; one++) {
+            const program_entry *program = &context->programs[one->program];
+            for (size_t j = 0; j < program->need_count; j++) take_earlier(program->needs[j], last, &found);
+            for (size_t j = 0; j < one->argument_count; j++) {
+                const argument *read = &one->arguments[j];
+                const bool packed = read->is_buffer && read->kind == PACKED;
+                const char *need = packed ? next_need(context, &context->packing[read->index], last) : NULL;
+                if (need) take_earlier(need, last, &found);
+            }
+        }
+    return found;
+}
+
+bool lacks_features(const context *context, const graph_record *graph, const char *const *proved, size_t proved_count,
+                    char lacking[LACKING_BYTES]) {
+    size_t length = 0;
+    *lacking = 0;
+    for (const char *need = NULL; (need = next_need(context, graph, need));) {
+        size_t i = 0;
+        while (i < proved_count && strcmp(proved[i], need)) i++;
+        if (i == proved_count && length < LACKING_BYTES)
+            length += (size_t)snprintf(lacking + length, LACKING_BYTES - length, "%s%s, because no proof of it is given",
+                                       length ? "; " : "", need);
+    }
+    cut_text(lacking);
+    return length;
+}
+
 /* A name's next letter or digit in lower case, without marks such as (R) and (TM); 0 at its end. */
 static int next_of(const char **name) {
     static const char *const MARKS[] = {"(R)", "(TM)", "(C)"};
