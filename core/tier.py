@@ -59,6 +59,8 @@ _CPU_VENDORS = (
     ("arm", r"\bARM\b|Cortex|Neoverse"),
     ("apple", r"\bApple\b"),
 )
+_GRAPHICS = r"Graphics|Radeon|\bGPU\b"
+_INTEL_VENDOR, _INTEL_RUNS = r"^Intel", r"EPYC|Ryzen|Threadripper"
 _CPU = r"\b(CPU|Xeon|EPYC|Ryzen|Threadripper|Atom|Celeron|Pentium)\b|\bCore\(TM\)|Cortex-[AX]"
 
 _GPU_RULES = (
@@ -155,7 +157,7 @@ def _family(model: str, vendor: str) -> tuple[str, str]:
         rest = model[pocl.end() :]
         family = next((f for f, marches in _POCL_MARCHES if re.match(marches, rest, re.IGNORECASE)), "cpu")
         return family, _cpu_vendor(rest)
-    if re.search(r"^Intel", vendor) and re.search(r"EPYC|Ryzen|Threadripper", model):  # it may have graphics, too
+    if re.search(_INTEL_VENDOR, vendor) and re.search(_INTEL_RUNS, model):  # it may have graphics, too
         return "cpu-intel-runtime", _cpu_vendor(model)
     for rule in _GPU_RULES:
         if re.search(rule.pattern, model, re.IGNORECASE) and not _is_cpu(model):
@@ -166,7 +168,7 @@ def _family(model: str, vendor: str) -> tuple[str, str]:
 
 
 def _is_cpu(model: str) -> bool:
-    return bool(re.search(_CPU, model, re.IGNORECASE)) and not re.search(r"Graphics|Radeon|\bGPU\b", model)
+    return bool(re.search(_CPU, model, re.IGNORECASE)) and not re.search(_GRAPHICS, model)
 
 
 def _cpu_vendor(model: str) -> str:

@@ -1,4 +1,5 @@
-"""Write the tables by which C reads files and messages, from the dataclasses by which Python reads them.
+"""Write the tables by which C reads files and messages, from the dataclasses by which Python reads them; and those by
+which it knows the family of a device, from the rules of core/tier.py.
 
 FORMS says what the dataclasses of files cannot say: which structure of C keeps a record, and in which of its members.
 The structures of an agent's messages are written, too.
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from gputune.core import tier
 from gputune.core.bounds import IN_FILES, InFiles, Stored, Within
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
@@ -19,15 +21,19 @@ from gputune.runtime.context import format, memory_need, package, records
 from gputune.runtime.memory.opencl_calls import ERRORS
 from gputune.server.agent import messages
 from gputune.server.protocol.messages import Blob, Hello, Proof
+from tables.c_patterns import c_pattern
 
 PATH = "runtime/native/src/tables.c"
 HEAD = """\
-/* The fields of the records that files have, and the numbers that bound them. scripts/docs writes this file from the
- * dataclasses of Python: change those or scripts/c_tables.py, and not this file. */
+/* The fields of records that files have, and the numbers that bound them; the rules of device families. scripts/docs
+ * writes this file from the dataclasses of Python and core/tier.py: change those or scripts/c_tables.py. */
 #include "reading.h"
+#include "tier.h"
 """
 STATUSES: Mapping[int, str] = ERRORS
 """The names of OpenCL's errors."""
+PIECE = 80
+"""Characters of a pattern in a line."""
 DIGEST_BYTES = 34
 """A digest takes so many bytes in MsgPack."""
 
@@ -238,7 +244,7 @@ def text() -> str:
     lines = [HEAD, *_numbers(), ""]
     lines += [_names(name, texts) for name, texts in NAMES.items()]
     lines.append(f"const uint8_t DTYPE_BYTES[] = {{{', '.join(str(each.nbytes) for each in ELEMENT_TYPES.values())}}};")
-    lines += _statuses()
+    lines += [*_statuses(), *_tiers()]
     for form in FORMS:
         hints = get_type_hints(form.record, include_extras=True)
         lines += ["", *(_names(_list_of(name), found) for name, hint in hints.items() if (found := _choices(hint)))]
@@ -251,6 +257,35 @@ def _statuses() -> Iterator[str]:
     yield "const status_name STATUS_NAMES[] = {"
     yield from (f'    {{{status}, "{name}"}},' for status, name in STATUSES.items())
     yield "    {0, NULL}};"
+
+
+def _tiers() -> Iterator[str]:
+    """Yield the rules of families and vendors; those of processors say only one of them."""
+    rules = {
+        "GPU_RULES": [(rule.pattern, rule.vendor, rule.family) for rule in tier._GPU_RULES],
+        "POCL_MARCHES": [(f"^(?:{marches})", "", family) for family, marches in tier._POCL_MARCHES],
+        "CPU_VENDORS": [(words, vendor, "") for vendor, words in tier._CPU_VENDORS],
+    }
+    for name, rows in rules.items():
+        yield f"const tier_rule {name}[] = {{"
+        for pattern, *said in rows:
+            vendor, family = (_quoted(text) if text else "NULL" for text in said)
+            yield f"    {{{_pieces(c_pattern(pattern, ignores_case=True))}, {vendor}, {family}}},"
+        yield "    {NULL, NULL, NULL}};"
+    for name, pattern, ignores_case in (
+        ("POCL_NAME", tier._POCL.pattern, False),
+        ("CPU_NAME", tier._CPU, True),
+        ("GRAPHICS_NAME", tier._GRAPHICS, False),
+        ("INTEL_VENDOR", tier._INTEL_VENDOR, False),
+        ("INTEL_RUNS_NAME", tier._INTEL_RUNS, False),
+    ):
+        yield f"const char {name}[] = {_pieces(c_pattern(pattern, ignores_case))};"
+
+
+def _pieces(text: str) -> str:
+    """Return a pattern as a text of C, in lines that are not too long."""
+    pieces = [piece.replace("\\", "\\\\") for piece in re.findall(rf".{{1,{PIECE}}}(?=\||$)", text)]
+    return "\n     ".join(map(_quoted, pieces))
 
 
 def _numbers() -> Iterator[str]:

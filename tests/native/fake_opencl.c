@@ -255,9 +255,9 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     case 0x101F: return answer_number(1u << 30, 8, room, to, needed);     /* global memory */
     case 0x1023: return answer_number(32 << 10, 8, room, to, needed);     /* local memory */
     case 0x102B: return answer_text(told("FAKE_NAME", "Fake GPU"), room, to, needed);
-    case 0x102C: return answer_text("gputune", room, to, needed);
+    case 0x102C: return answer_text(told("FAKE_VENDOR", "gputune"), room, to, needed);
     case 0x102D: return answer_text("1.0", room, to, needed);
-    case 0x102F: return answer_text("OpenCL 1.2 fake", room, to, needed);
+    case 0x102F: return answer_text(told("FAKE_VERSION", "OpenCL 1.2 fake"), room, to, needed);
     case 0x1031: return answer(&(void *){&platform}, sizeof(void *), room, to, needed);
     case 0x1030: return answer_extensions(room, to, needed);
     case 0x1060: return answer_versions(room, to, needed);

@@ -1,7 +1,4 @@
-"""Test which context of a package the C runtime takes, and what it says of it, on a device of unknown family.
-
-The result must equal Python's. No rule of the tiers knows the device's family.
-"""
+"""Test that the C runtime takes the context of a package that Python takes, and says the same of it."""
 
 import random
 from dataclasses import replace
@@ -23,6 +20,46 @@ from gputune.runtime.native.binding import Native
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, SOURCE, STAGES, Fake, doubling_context
 
 PACKAGES, LARGEST = 24, 5
+NVIDIA, AMD, INTEL = "NVIDIA Corporation", "Advanced Micro Devices, Inc.", "Intel(R) Corporation"
+QUALCOMM, ARM, IMAGINATION = "QUALCOMM", "ARM", "Imagination Technologies"
+MADE_FOR = (
+    ("NVIDIA GeForce RTX 3060", NVIDIA, "OpenCL 3.0 CUDA"),
+    ("NVIDIA GeForce RTX 4060", NVIDIA, "OpenCL 3.0 CUDA"),
+    ("NVIDIA A100-SXM4-40GB", NVIDIA, "OpenCL 3.0 CUDA"),
+    ("AMD Radeon RX 6800 XT", AMD, "OpenCL 2.0 AMD-APP"),
+    ("gfx1100", AMD, "OpenCL 2.0 AMD-APP"),
+    ("QUALCOMM Adreno(TM)", QUALCOMM, "OpenCL 3.0 Adreno(TM) 740"),
+    ("QUALCOMM Adreno(TM)", QUALCOMM, "OpenCL 2.0 Adreno(TM) 640"),
+    ("Mali-G78", ARM, "OpenCL 2.1 v1.r26p0"),
+    ("Mali-G52", ARM, "OpenCL 2.0 v1.r18p0"),
+    ("Intel(R) Arc(TM) A770 Graphics", INTEL, "OpenCL 3.0 NEO"),
+    ("Intel(R) UHD Graphics 630", INTEL, "OpenCL 3.0 NEO"),
+    ("PowerVR Rogue GE8320", IMAGINATION, "OpenCL 1.2"),
+    ("PowerVR B-Series BXE-4-32", IMAGINATION, "OpenCL 3.0"),
+)
+"""Devices whose contexts a package has: name, vendor and version."""
+HERE = (
+    ("NVIDIA GeForce RTX 3080 Ti", NVIDIA, "OpenCL 3.0 CUDA", 3, "is of the same family nvidia-ampere"),
+    ("NVIDIA L40S", NVIDIA, "OpenCL 3.0 CUDA", 3, "is of the same family nvidia-ada"),
+    ("NVIDIA H200", NVIDIA, "OpenCL 3.0 CUDA", 4, "is of the same vendor nvidia"),
+    ("gfx1030", AMD, "OpenCL 2.0 AMD-APP", 3, "is of the same family amd-rdna2"),
+    ("AMD Radeon RX 7900 XTX", AMD, "OpenCL 2.0 AMD-APP", 3, "is of the same family amd-rdna3"),
+    ("AMD Instinct MI250X", AMD, "OpenCL 2.0 AMD-APP", 4, "is of the same vendor amd"),
+    ("QUALCOMM Adreno(TM)", QUALCOMM, "OpenCL 3.0 Adreno(TM) 750", 3, "is of the same family adreno-7xx"),
+    ("QUALCOMM Adreno(TM)", QUALCOMM, "OpenCL 2.0 Adreno(TM) 619", 3, "is of the same family adreno-6xx"),
+    ("QUALCOMM Adreno(TM)", QUALCOMM, "OpenCL 3.0 Adreno(TM) 830", 4, "is of the same vendor qualcomm"),
+    ("Mali-G710", ARM, "OpenCL 3.0 v1.r38p0", 3, "is of the same family mali-valhall"),
+    ("Mali-G31", ARM, "OpenCL 2.0 v1.r12p0", 3, "is of the same family mali-bifrost"),
+    ("Mali-T880", ARM, "OpenCL 1.2 v1.r22p0", 4, "is of the same vendor arm"),
+    ("Intel(R) Arc(TM) A380 Graphics", INTEL, "OpenCL 3.0 NEO", 3, "is of the same family intel-xe-hpg"),
+    ("Intel(R) HD Graphics 530", INTEL, "OpenCL 3.0 NEO", 3, "is of the same family intel-gen9"),
+    ("Intel(R) Iris(R) Xe Graphics", INTEL, "OpenCL 3.0 NEO", 4, "is of the same vendor intel"),
+    ("PowerVR Rogue GX6250", IMAGINATION, "OpenCL 1.2", 3, "is of the same family powervr-rogue"),
+    ("PowerVR D-Series DXT-48-1536", IMAGINATION, "OpenCL 3.0", 3, "is of the same family powervr-volcanic"),
+    ("PowerVR SGX 544MP", IMAGINATION, "OpenCL 1.1", 4, "is of the same vendor imagination"),
+    ("Vivante GC7000", "Vivante Corporation", "OpenCL 1.2", 5, "is another gpu"),
+)
+"""Devices that choose among them: name, vendor, version, and how far the chosen context is and why."""
 TOLD_APART = tuple(product(("Fake GPU", "Fake(TM) gpu", "Another"), ("1.0", "2.0"), (4, 6, 1)))
 
 
@@ -31,8 +68,6 @@ def devices(generator: random.Random) -> list[DeviceIdentity]:
     found = []
     for name, driver, units in generator.sample(TOLD_APART, generator.randint(1, LARGEST)):
         vendor, kind = generator.choice(("gputune", "another")), generator.choice(("gpu", "cpu"))
-        if name == "Another" and kind == "gpu":  # of other models of a vendor C asks how alike their names are
-            vendor = "another"
         made = replace(DEVICE, name=name, driver_version=driver, compute_units=units)
         found.append(replace(made, vendor=vendor, device_type=kind))
     return found
@@ -53,23 +88,60 @@ def package(folder: Path, generator: random.Random) -> Path:
     return folder / "m.gtpkg"
 
 
-@pytest.mark.parametrize("seed", range(PACKAGES))
-def test_the_same_context_is_taken_for_the_same_reason(native: Native, tmp_path: Path, seed: int) -> None:
-    path = package(tmp_path, random.Random(seed))
+def compare(native: Native, path: Path, here: DeviceIdentity) -> str:
+    """Choose in both languages, and return what they say of the context, or of all if they refuse them."""
     wanted = refused = ""
     with open_package(path) as opened:
         try:
-            with open_chosen(opened, DEVICE, computes=True) as chosen:
+            with open_chosen(opened, here, computes=True) as chosen:
                 wanted = str(chosen.choice).replace('"', "'")
         except WrongDevice as error:
             refused = str(error).split(" contexts runs on ")[0].removeprefix(f"{path}: ")
-    with native.open(path) as file, native.device(file, opencl=str(Fake().path)) as device:
+    with native.open(path) as file, native.device(name="0", opencl=str(Fake().path)) as device:
+        assert device.name == here.name
         if wanted:
             with device.load(file) as graph:
                 assert graph.choice == wanted
         else:
             with pytest.raises(WrongDevice, match=refused):
                 device.load(file)
+    return wanted or refused
+
+
+@pytest.mark.parametrize("seed", range(PACKAGES))
+def test_the_same_context_is_taken_for_the_same_reason(native: Native, tmp_path: Path, seed: int) -> None:
+    """Of devices whose families no rule knows."""
+    compare(native, package(tmp_path, random.Random(seed)), DEVICE)
+
+
+@pytest.fixture(scope="module")
+def all_families(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package with a context for each device of MADE_FOR, some with as many compute units as the fake device has."""
+    folder = tmp_path_factory.mktemp("families")
+    files = []
+    for place, (name, vendor, version) in enumerate(MADE_FOR):
+        made = replace(DEVICE, name=name, vendor=vendor, device_version=version, compute_units=2 + place % 6)
+        path = doubling_context(folder / f"{place}.bin", device=made, binary=SOURCE.encode() + b"%d" % place)
+        files.append(open_context(path))
+    write_package(folder / "families.gtpkg", files)
+    return folder / "families.gtpkg"
+
+
+@pytest.mark.parametrize(("name", "vendor", "version", "far", "why"), HERE)
+def test_other_models_of_the_family_come_before_others_of_the_vendor(
+    native: Native,
+    all_families: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    vendor: str,
+    version: str,
+    far: int,
+    why: str,
+) -> None:
+    for variable, text in {"FAKE_NAME": name, "FAKE_VENDOR": vendor, "FAKE_VERSION": version}.items():
+        monkeypatch.setenv(variable, text)
+    said = compare(native, all_families, replace(DEVICE, name=name, vendor=vendor, device_version=version))
+    assert f", distance {far} of 6: made for " in said and said.endswith(why), said
 
 
 def test_a_context_whose_parts_begin_where_the_device_allows_none_is_refused(native: Native, tmp_path: Path) -> None:

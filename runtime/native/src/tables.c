@@ -1,6 +1,7 @@
-/* The fields of the records that files have, and the numbers that bound them. scripts/docs writes this file from the
- * dataclasses of Python: change those or scripts/c_tables.py, and not this file. */
+/* The fields of records that files have, and the numbers that bound them; the rules of device families. scripts/docs
+ * writes this file from the dataclasses of Python and core/tier.py: change those or scripts/c_tables.py. */
 #include "reading.h"
+#include "tier.h"
 
 const uint64_t FORMAT_VERSION = 3;
 const uint64_t REQUIRING_VERSION = 4;
@@ -90,6 +91,78 @@ const status_name STATUS_NAMES[] = {
     {-1140, "CL_INCOMPATIBLE_COMMAND_QUEUE_KHR"},
     {-1141, "CL_INVALID_MUTABLE_COMMAND_KHR"},
     {0, NULL}};
+const tier_rule GPU_RULES[] = {
+    {"adreno*%8##%", "qualcomm", "adreno-8xx"},
+    {"adreno*%7##%", "qualcomm", "adreno-7xx"},
+    {"adreno*%6##%", "qualcomm", "adreno-6xx"},
+    {"adreno*%5##%", "qualcomm", "adreno-5xx"},
+    {"adreno*%[34]##%", "qualcomm", "adreno-4xx"},
+    {"adreno", "qualcomm", "adreno"},
+    {"mali-t#", "arm", "mali-midgard"},
+    {"mali-g(31|51|52|71|72|76)%", "arm", "mali-bifrost"},
+    {"(mali-g(57|68|77|78|310|510|610|615|710|715)|immortalis-g715)", "arm", "mali-valhall"},
+    {"(mali|immortalis)-g(1|620|625|720|725|925)%", "arm", "mali-5th-generation"},
+    {"(mali|immortalis)", "arm", "mali"},
+    {"powervr sgx", "imagination", "powervr-sgx"},
+    {"powervr rogue", "imagination", "powervr-rogue"},
+    {"(powervr [abcde]-series|powervr *%[abcd]x[etms]-|powervr volcanic)", "imagination", "powervr-volcanic"},
+    {"powervr", "imagination", "powervr"},
+    {"(^apple m1%|^apple a14%)", "apple", "apple-7"},
+    {"(^apple m2%|^apple a1[56]%)", "apple", "apple-8"},
+    {"(^apple m[34]%|^apple a1[78]%)", "apple", "apple-9"},
+    {"(^apple m#|^apple a#)", "apple", "apple-gpu"},
+    {"(rtx( |)50##|nvidia (g|)b[123]00%|blackwell)", "nvidia", "nvidia-blackwell"},
+    {"nvidia (g|)h([128]00|20)%", "nvidia", "nvidia-hopper"},
+    {"(rtx( |)40##|nvidia l(4|20|40(s|))%|%ada generation)", "nvidia", "nvidia-ada"},
+    {"(rtx( |)(30##|2050)|rtx a####|(nvidia |^)a(2|10(g|)|16|30|40|100|800)%)", "nvidia", "nvidia-ampere"},
+    {"(rtx( |)20[678]#|gtx( |)16##|(nvidia|tesla) t4(g|)%|titan rtx|quadro (rtx|t#)"
+     "|mx450)", "nvidia", "nvidia-turing"},
+    {"(tesla v100|titan v%|gv100)", "nvidia", "nvidia-volta"},
+    {"(gt(x|)( |)10##|tesla p(4|40|100)%|quadro p#|<gtx >titan x(p|)%|mx[123]#0%)", "nvidia", "nvidia-pascal"},
+    {"(gtx (9##|750|titan x)|9#0m(x|)%|tesla m(4|40|60)%|quadro m#)", "nvidia", "nvidia-maxwell"},
+    {"(gt(x|) [67]##|gtx titan|tesla k#|grid k#|9#0a%|quadro k#)", "nvidia", "nvidia-kepler"},
+    {"(gt(x|) [45]##|tesla [cm]20##)", "nvidia", "nvidia-fermi"},
+    {"(nvidia|geforce|quadro|tesla|%grid%)", "nvidia", "nvidia"},
+    {"(gfx(908|90a|94#|950)|instinct mi###|%mi###(x|)%)", "amd", "amd-cdna"},
+    {"(gfx12##|radeon* rx 9###)", "amd", "amd-rdna4"},
+    {"(gfx11##|radeon* rx 7###|pro w7###|radeon 7[4678]0m)", "amd", "amd-rdna3"},
+    {"(gfx103#|radeon* rx 6###|pro w6###|radeon 6[68]0m)", "amd", "amd-rdna2"},
+    {"(gfx101#|radeon* rx 5###%)", "amd", "amd-rdna1"},
+    {"(radeon hd [456]###|%(turks|caicos|barts|cayman)%)", "amd", "amd-terascale"},
+    {"(gfx[6789]|vega|instinct mi##%|radeon* rx( |)[45]##%|radeon ((pro )|)[45]##%"
+     "|firepro|radeon (r[579]|hd [78]###|vii)%|%(ellesmere|baffin|hawaii|fiji|tonga"
+     "|tahiti|pitcairn|oland|bonaire|capeverde)%)", "amd", "amd-gcn"},
+    {"(%amd%|radeon|advanced micro)", "amd", "amd"},
+    {"(data center gpu max|ponte vecchio)", "intel", "intel-xe-hpc"},
+    {"%arc%* b##(#|)%", "intel", "intel-xe2"},
+    {"(%arc%|data center gpu flex)", "intel", "intel-xe-hpg"},
+    {"(iris*xe|uhd graphics 7##)", "intel", "intel-xe-lp"},
+    {"(gen11|iris*plus* (g4|g7)%)", "intel", "intel-gen11"},
+    {"((u|)hd graphics (p|)[56]##%|iris* (5|6)##%|gen9|skylake|kaby( |)lake)", "intel", "intel-gen9"},
+    {"(broadwell|hd graphics [56]###%|gen8|iris* 6###%)", "intel", "intel-gen8"},
+    {"(haswell|ivy( |)bridge|hd graphics 4###%|gen7|iris* 5###%|^iris(( pro)|)$)", "intel", "intel-gen7"},
+    {"(raptorlake|alderlake|tigerlake|rocketlake)", "intel", "intel-xe-lp"},
+    {"(intel*graphics|%(u|)hd graphics%|^intel*%graphics%)", "intel", "intel-gpu"},
+    {NULL, NULL, NULL}};
+const tier_rule POCL_MARCHES[] = {
+    {"^(skylake-avx512|skx|cascadelake|cooperlake|cannonlake|icelake|tigerlake"
+     "|rocketlake|sapphirerapids|emeraldrapids|graniterapids|znver[45]|knl|x86-64-v4)", NULL, "cpu-avx512"},
+    {"^(haswell|broadwell|skylake|alderlake|raptorlake|meteorlake|arrowlake|lunarlake"
+     "|gracemont|sierraforest|bdver4|znver[123]|x86-64-v3)", NULL, "cpu-avx2"},
+    {"^(cortex|neoverse|apple|exynos|kryo|falkor|thunderx|a64fx|ampere)", NULL, "cpu-neon"},
+    {NULL, NULL, NULL}};
+const tier_rule CPU_VENDORS[] = {
+    {"(%amd%|epyc|ryzen|threadripper|znver|bdver|btver)", "amd", NULL},
+    {"(intel|xeon|atom|celeron|pentium)", "intel", NULL},
+    {"(%arm%|cortex|neoverse)", "arm", NULL},
+    {"%apple%", "apple", NULL},
+    {NULL, NULL, NULL}};
+const char POCL_NAME[] = "^(pthread|basic|cpu-minimal|cpu)-&";
+const char CPU_NAME[] = "(%(cpu|xeon|epyc|ryzen|threadripper|atom|celeron|pentium)%|%core\\(tm\\)"
+     "|cortex-[ax])";
+const char GRAPHICS_NAME[] = "(Graphics|Radeon|%GPU%)";
+const char INTEL_VENDOR[] = "^Intel";
+const char INTEL_RUNS_NAME[] = "(EPYC|Ryzen|Threadripper)";
 
 static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
 const form IDENTITY = {

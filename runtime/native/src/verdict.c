@@ -1,14 +1,14 @@
 /* How contexts fit a device: the verdict on one of them, and the choice among those of a package, by the rules of
- * runtime/loading/verdict.py but for one. Which models are of one family is a long table (core/tier.py), which this
- * has not: other models of the vendor are at one distance, and those whose names begin more alike come first. */
+ * runtime/loading/verdict.py. Of contexts that are equally near, Python takes one of the same .icd file, whose name
+ * OpenCL does not say; here the first one is taken. */
 #include "device.h"
+#include "tier.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SAME_VENDOR = 4, FARTHEST = 6, TOLD = 4 };
+enum { SAME_FAMILY = 3, SAME_VENDOR = 4, SAME_TYPE = 5, FARTHEST = 6, TOLD = 4, MOST_JUDGED = 256 };
 
 /* Whether a device refuses the other one's binaries, and the fields that say so. */
 static bool differs(const identity *device, const identity *other, char reason[REASON_BYTES]) {
@@ -111,45 +111,21 @@ bool lacks_features(const context *context, const graph_record *graph, const cha
         size_t i = 0;
         while (i < proved_count && strcmp(proved[i], need)) i++;
         if (i == proved_count && length < LACKING_BYTES)
-            length += (size_t)snprintf(lacking + length, LACKING_BYTES - length, "%s%s, because no proof of it is given",
-                                       length ? "; " : "", need);
+            length += (size_t)snprintf(lacking + length, LACKING_BYTES - length,
+                                       "%s%s, because no proof of it is given", length ? "; " : "", need);
     }
     cut_text(lacking);
     return length;
 }
 
-/* A name's next letter or digit in lower case, without marks such as (R) and (TM); 0 at its end. */
-static int next_of(const char **name) {
-    static const char *const MARKS[] = {"(R)", "(TM)", "(C)"};
-    for (;; ++*name) {
-        for (size_t i = 0; i < 3; i++)
-            if (!strncmp(*name, MARKS[i], strlen(MARKS[i]))) *name += strlen(MARKS[i]);
-        if (!**name) return 0;
-        if (isalnum((unsigned char)**name)) return tolower((unsigned char)*(*name)++);
-    }
-}
-
-/* How many letters and digits names have in common from the beginning; SIZE_MAX: all. */
-static size_t alike(const char *one, const char *other) {
-    for (size_t count = 0;; count++) {
-        const int mine = next_of(&one), theirs = next_of(&other);
-        if (mine != theirs) return count;
-        if (!mine) return SIZE_MAX;
-    }
-}
-
-/* The exact model: an Adreno's name has no number, its version has. */
-static const char *model_of(const identity *device) {
-    const char *adreno = strstr(device->device_version, "Adreno");
-    return adreno && strstr(device->name, "Adreno") ? adreno : device->name;
-}
-
+/* How far a device is from that of a context, from 0 to FARTHEST, and the reason in words. */
 static int distance(const identity *device, const identity *made_for, char reason[REASON_BYTES]) {
     char difference[REASON_BYTES];
-    const bool model = alike(model_of(device), model_of(made_for)) == SIZE_MAX,
-               units = device->compute_units == made_for->compute_units,
-               type = !strcmp(device->device_type, made_for->device_type),
-               vendor = type && *device->vendor && alike(device->vendor, made_for->vendor) == SIZE_MAX;
+    const tier here = tier_of(device), there = tier_of(made_for);
+    const bool units = device->compute_units == made_for->compute_units,
+               model = !strcmp(here.model, there.model), type = !strcmp(device->device_type, made_for->device_type),
+               family = !strcmp(here.family, there.family),
+               vendor = type && !strcmp(here.vendor, there.vendor) && strcmp(here.vendor, "unknown");
     *reason = 0;
     if (!differs(device, made_for, difference)) return 0;
     if (model && units)
@@ -159,45 +135,66 @@ static int distance(const identity *device, const identity *made_for, char reaso
                  (unsigned long long)made_for->compute_units, (unsigned long long)device->compute_units);
     else
         snprintf(reason, REASON_BYTES, "made for %s, %s is %s %s", made_for->name, device->name,
-                 vendor ? "of the same vendor" : type ? "another" : "a", vendor ? device->vendor : device->device_type);
-    return model ? (units ? 1 : 2) : vendor ? SAME_VENDOR : type ? 5 : FARTHEST;
+                 family ? "of the same family" : vendor ? "of the same vendor" : type ? "another" : "a",
+                 family ? here.family : vendor ? here.vendor : device->device_type);
+    if (model) return units ? 1 : 2;
+    return family ? SAME_FAMILY : vendor ? SAME_VENDOR : type ? SAME_TYPE : FARTHEST;
 }
 
-/* The lower the nearer: first by distance, then by names where families are not known, then by compute units. */
-static double rank_of(const gputune_file *file, size_t place, const identity *device) {
+/* A context among those of a package: the nearer the earlier it is tried. apart: how far compute units are. */
+typedef struct judged {
+    int far;
+    double apart;
+    bool tried;
+} judged;
+
+static judged judge(const gputune_file *file, size_t place, const identity *device) {
     const identity *made_for = context_identity(file, place);
     char reason[REASON_BYTES];
-    const int far = context_computes(file, place) ? distance(device, made_for, reason) : 2 * FARTHEST;
-    const double names = far == SAME_VENDOR ? fmin((double)alike(model_of(device), model_of(made_for)), 99) : 0,
-                 units = fmax((double)device->compute_units, 1) / fmax((double)made_for->compute_units, 1);
-    return 1e4 * far - 1e2 * names + fmin(fabs(log2(units)), 99);
+    const double units = fmax((double)device->compute_units, 1) / fmax((double)made_for->compute_units, 1);
+    const int last = context_computes(file, place) ? 0 : FARTHEST + 1; /* those that cannot run come last */
+    return (judged){.far = last + distance(device, made_for, reason), .apart = fabs(log2(units))};
+}
+
+/* The nearest that was not tried, the first of equal ones. */
+static size_t nearest(const judged *all, size_t count) {
+    size_t best = count;
+    for (size_t i = 0; i < count; i++) {
+        if (all[i].tried) continue;
+        const bool nearer = best == count || all[i].far < all[best].far ||
+                            (all[i].far == all[best].far && all[i].apart < all[best].apart);
+        if (nearer) best = i;
+    }
+    return best;
+}
+
+static void say_choice(const gputune_file *file, size_t place, verdict fit, const identity *device,
+                       char choice[REASON_BYTES]) {
+    char words[REASON_BYTES];
+    const int far = distance(device, context_identity(file, place), words);
+    const int length = snprintf(choice, REASON_BYTES, "context '%.100s', of %zu in the package: %s",
+                                gputune_context_name(file, place), gputune_context_count(file),
+                                fit == OPTIMAL ? "optimal" : far <= SAME_FAMILY ? "near" : "rebuilt");
+    if (fit != OPTIMAL)
+        snprintf(choice + length, REASON_BYTES - (size_t)length, ", distance %d of %d: %.200s", far, FARTHEST, words);
+    cut_text(choice);
 }
 
 gputune_code choose_contexts(const gputune_file *file, const identity *device, const char *graph, size_t *place,
                              size_t *end, char choice[REASON_BYTES], gputune_error *error) {
     const size_t count = gputune_context_count(file);
-    char told[GPUTUNE_MESSAGE_BYTES / 2] = "", reason[REASON_BYTES], words[REASON_BYTES];
-    bool tried[256] = {false}; /* more has no package */
+    char told[GPUTUNE_MESSAGE_BYTES / 2] = "", reason[REASON_BYTES];
+    judged all[MOST_JUDGED]; /* more has no package */
     *place = 0, *end = count;
     if (!*gputune_context_name(file, 0)) return GPUTUNE_OK;
-    for (size_t i = 0; i < count && i < 256; i++) {
+    for (size_t i = 0; i < count; i++) all[i] = judge(file, i, device);
+    for (size_t i = 0; i < count; i++) {
         const context *context;
-        size_t best = SIZE_MAX;
-        for (size_t j = 0; j < count && j < 256; j++)
-            if (!tried[j] && (best == SIZE_MAX || rank_of(file, j, device) < rank_of(file, best, device))) best = j;
-        tried[*place = best] = true, *end = best + 1;
+        const size_t best = nearest(all, count);
+        all[best].tried = true, *place = best, *end = best + 1;
         TRY(context_at(file, best, &context, error));
         const verdict fit = verdict_on(context, graph, device, reason);
-        const int far = distance(device, &context->device, words);
-        if (fit != UNSUPPORTED) {
-            const int length = snprintf(choice, REASON_BYTES, "context '%.100s', of %zu in the package: %s",
-                                        gputune_context_name(file, best), count,
-                                        fit == OPTIMAL ? "optimal" : far < 4 ? "near" : "rebuilt");
-            if (fit != OPTIMAL)
-                snprintf(choice + length, REASON_BYTES - (size_t)length, ", distance %d of %d: %.200s", far, FARTHEST,
-                         words);
-            return GPUTUNE_OK;
-        }
+        if (fit != UNSUPPORTED) return say_choice(file, best, fit, device, choice), GPUTUNE_OK;
         if (i < TOLD)
             snprintf(told + strlen(told), sizeof told - strlen(told), "; %.60s: %.100s",
                      gputune_context_name(file, best), reason);
