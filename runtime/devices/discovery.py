@@ -27,6 +27,7 @@ from gputune.runtime.devices.recording import BadRecording, read_all, recording_
 PROBE_SECONDS = 60.0
 PROBE_MARK = "gputune-probe "
 MEMORY_MARK = "gputune-memory "
+PROBE_MODULE = "gputune.runtime.backends.probe"
 MEMORY_OPTION = "--memory"
 LIST_OPTION = "--list"
 OPENCL = "opencl"
@@ -272,11 +273,14 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
     return f"{head}; {listed + '; ' if listed else ''}{hint}"
 
 
-def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> list[tuple[str, str]]:
+def importers_of(
+    report: DeviceReport, module: str = PROBE_MODULE, time_limit_s: float = PROBE_SECONDS
+) -> list[tuple[str, str]]:
     """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
-    has the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
-    DeviceNotFound if that fails or takes longer than time_limit_s."""
-    probed = run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
+    has the reason why this device cannot use it (empty: it can). A process of its own opens the device and runs a
+    module, by default pyopencl's probe. Raises DeviceNotFound if that fails or takes longer than time_limit_s."""
+    asked = [MEMORY_OPTION] if module == PROBE_MODULE else []
+    probed = run_probe([*asked, json.dumps(report.to_dict())], report.environment(), time_limit_s, module)
     for line in probed.output.splitlines():
         if line.startswith(MEMORY_MARK):
             return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]
@@ -298,9 +302,11 @@ class Probed(NamedTuple):
     signal: str = ""
 
 
-def run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float) -> Probed:
+def run_probe(
+    arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float, module: str = PROBE_MODULE
+) -> Probed:
     """Run the probe in a process of its own and say what it said."""
-    command = [sys.executable, "-m", "gputune.runtime.backends.probe", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     try:
         done = subprocess.run(
             command,

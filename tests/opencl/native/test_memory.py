@@ -10,6 +10,8 @@ import pytest
 
 from gputune.core.errors import CannotImport
 from gputune.runtime.backends import Backend
+from gputune.runtime.contexts.importers import importers_on
+from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.native.binding import Device, Native
 from gputune.runtime.native.memory import Array, Memory
@@ -41,6 +43,16 @@ def words(text: object) -> str:
 def test_the_same_importers_are_listed(backend: Backend, device: Device) -> None:
     for _ in range(2):
         assert device.importers() == [(name, words(reason)) for name, reason in backend.importers()]
+
+
+def test_a_device_that_is_asked_by_its_report_says_the_same_in_both_runtimes(
+    report: DeviceReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+    for runtime in ("python", "c"):
+        monkeypatch.setenv("GPUTUNE_RUNTIME", runtime)
+        said.append(importers_on(report))
+    assert said[0] == said[1]
 
 
 Both = Callable[[Backend, Device, Array], tuple[MemHandle, Memory]]
