@@ -103,13 +103,13 @@ class NativeDevice:
         memory = self._imported(handle)
         if not memory.importer and handle.array is None:
             with memory:
-                raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy ({_words(memory.kind)})")
+                raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy ({memory.kind})")
         return memory, True
 
     def importers(self) -> list[tuple[str, str]]:
         """Return the ways of taking memory without a copy, in the order in which they are tried, each with why the
         device cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
-        return [(name, _words(reason)) for name, reason in self.device.importers()]
+        return self.device.importers()
 
     def _imported(self, handle: MemHandle) -> Memory:
         if handle.kind == "fd":
@@ -207,11 +207,6 @@ def opened_file(file: ContextFile) -> File:
             return opened
         opened.close()  # it was replaced meanwhile
     return library().open_bytes(file.content)
-
-
-def _words(text: str) -> str:
-    """Return what C says of memory, with the name of Python's function."""
-    return text.replace("gputune_allocate", "Backend.allocate_handle")
 
 
 def named_in(text: str, file: ContextFile) -> str:

@@ -74,7 +74,7 @@ class Importer(ABC):
     def _not_allocated(self, handle: MemHandle, context: int) -> str:
         if handle.kind == self.allocates:
             return "" if handle.owner == context else "it was allocated in another context"
-        return "it was not allocated with Backend.allocate_handle"
+        return "the device did not allocate it"
 
 
 class OwnMemObject(Importer):

@@ -83,7 +83,7 @@ REFUSED: list[tuple[str, tuple[str, ...], Answers, Make, str]] = [
     (ION[1], ION, QUALCOMM_ASKS, part(PAGE, PAGE), "it does not begin where the dma-buf does"),
     (
         *("fine-grain SVM buffer", (), {0x1053: 3}, lambda device: array(device, 0, PAGE)),
-        "it was not allocated with gputune_allocate",
+        "the device did not allocate it",
     ),
     (
         *("CL_MEM_USE_HOST_PTR", (), LIKE_A_PAGE, lambda device: array(device, 128, PAGE)),

@@ -121,7 +121,7 @@ static bool is_unified(const importing *own, char *why) {
 }
 
 static bool was_allocated(const gputune_memory *memory, memory_kind kind, char *why) {
-    return memory->of == kind || no(why, "it was not allocated with gputune_allocate");
+    return memory->of == kind || no(why, "the device did not allocate it");
 }
 
 /* --- making a cl_mem ---------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 """Test contexts that store float16: right, smaller, and the same bits in C as in Python."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from gputune.client.run.local_device import LocalDevice
 from gputune.core.dtypes import FLOAT, HALF
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
+from gputune.runtime.contexts.executor import NativeExecutor
+from gputune.runtime.executor import Executor
+from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Native
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build
-from tests.opencl.contexts import compiling, inputs_of, opened, outputs, written
+from tests.opencl.contexts import compiling, inputs_of, loaded, opened, outputs, written
 
 
 def in_float16() -> onnx.ModelProto:
@@ -53,6 +57,47 @@ def test_c_and_python_compute_the_same_right_bits(native: Native, backend: Backe
             for one_by_one in (False, True):
                 with device.load(file, graph="m", one_by_one=one_by_one) as graph:
                     assert {key: value.tobytes() for key, value in graph.run(inputs).items()} == wanted
+
+
+@pytest.fixture
+def halves(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+    """A graph in C that takes and gives float16."""
+    model = build("(float16[4,6] x, float16[6] b) => (float16[4,6] y, float16[6] z)", "y = Add(x, b) z = Relu(b)")
+    (path, _) = written(tmp_path, {"m": model}, compiling(backend), backend)
+    monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
+    with loaded(backend, path) as executor:
+        assert isinstance(executor, NativeExecutor)
+        yield executor
+
+
+def test_halves_are_given_in_all_kinds_of_memory(halves: Executor) -> None:
+    """Arrays, handles that the device maps or that are of arrays, and shared memory; what is returned has the type."""
+    inputs = inputs_of(halves, 5)
+    wanted = {"y": inputs["x"] + inputs["b"], "z": np.maximum(inputs["b"], 0)}
+    tensors = (*halves.graph.inputs, *halves.graph.outputs)
+    arrays = {one.name: np.zeros(one.shape, one.dtype) for one in tensors}
+    for make in (halves.allocate_for, lambda one: MemHandle.from_array(arrays[one.name])):
+        handles = {one.name: make(one) for one in tensors}
+        for name, value in inputs.items():
+            handles[name].view("float16", value.shape)[...] = value
+        given, taken = ({name: handles[name] for name in names} for names in (inputs, wanted))
+        for found in (halves.run(inputs), halves.run(given), halves.run(inputs, taken), halves.run(given, taken)):
+            assert {name: (one.dtype, one.tobytes()) for name, one in found.items()} == {
+                name: (np.float16, one.tobytes()) for name, one in wanted.items()
+            }
+    for name, value in inputs.items():
+        halves.shared_inputs[name][...] = value
+    halves.run_in_place()
+    assert {name: one.tobytes() for name, one in halves.shared_outputs.items()} == {
+        name: one.tobytes() for name, one in wanted.items()
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", ">f2"])
+def test_other_types_of_arrays_are_not_taken_for_halves(halves: Executor, dtype: str) -> None:
+    inputs = inputs_of(halves, 6)
+    with pytest.raises((ValueError, TypeError), match="x"):
+        halves.run(inputs | {"x": inputs["x"].astype(dtype)})
 
 
 def test_weights_and_arenas_are_half_as_large(backend: Backend, tmp_path: Path) -> None:
