@@ -10,7 +10,7 @@ from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.contexts.importers import importers_on
+from gputune.runtime.contexts.probe import importers_on
 from gputune.runtime.devices.discovery import DeviceReport, choose, discover, wanted_device
 from gputune.runtime.devices.features import features_of
 

@@ -27,7 +27,8 @@ from gputune.runtime.devices.recording import BadRecording, read_all, recording_
 PROBE_SECONDS = 60.0
 PROBE_MARK = "gputune-probe "
 MEMORY_MARK = "gputune-memory "
-PROBE_MODULE = "gputune.runtime.backends.probe"
+PROBE, MEMORY_PROBE = "gputune.runtime.backends.probe", "gputune.runtime.contexts.probe"
+"""The programs that ask a driver: by pyopencl, and by the C runtime."""
 MEMORY_OPTION = "--memory"
 LIST_OPTION = "--list"
 OPENCL = "opencl"
@@ -274,13 +275,13 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
 
 
 def importers_of(
-    report: DeviceReport, module: str = PROBE_MODULE, time_limit_s: float = PROBE_SECONDS
+    report: DeviceReport, probe: str = PROBE, time_limit_s: float = PROBE_SECONDS
 ) -> list[tuple[str, str]]:
     """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
-    has the reason why this device cannot use it (empty: it can). A process of its own opens the device and runs a
-    module, by default pyopencl's probe. Raises DeviceNotFound if that fails or takes longer than time_limit_s."""
-    asked = [MEMORY_OPTION] if module == PROBE_MODULE else []
-    probed = run_probe([*asked, json.dumps(report.to_dict())], report.environment(), time_limit_s, module)
+    has the reason why this device cannot use it (empty: it can). A probe opens the device in a process of its own.
+    Raises DeviceNotFound if that fails or takes longer than time_limit_s."""
+    asked = [MEMORY_OPTION] if probe == PROBE else []
+    probed = run_probe([*asked, json.dumps(report.to_dict())], report.environment(), time_limit_s, probe)
     for line in probed.output.splitlines():
         if line.startswith(MEMORY_MARK):
             return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]
@@ -303,10 +304,10 @@ class Probed(NamedTuple):
 
 
 def run_probe(
-    arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float, module: str = PROBE_MODULE
+    arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float, probe: str = PROBE
 ) -> Probed:
-    """Run the probe in a process of its own and say what it said."""
-    command = [sys.executable, "-m", module, *arguments]
+    """Run a probe in a process of its own and say what it said."""
+    command = [sys.executable, "-m", probe, *arguments]
     try:
         done = subprocess.run(
             command,

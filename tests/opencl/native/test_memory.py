@@ -10,7 +10,7 @@ import pytest
 
 from gputune.core.errors import CannotImport
 from gputune.runtime.backends import Backend
-from gputune.runtime.contexts.importers import importers_on
+from gputune.runtime.contexts.probe import importers_on
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.native.binding import Device, Native

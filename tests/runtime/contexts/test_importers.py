@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.contexts.importers import importers_on
+from gputune.runtime.contexts.probe import importers_on
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.runtime.native.binding import Native
 from tests.native.compiling import library

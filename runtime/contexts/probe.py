@@ -1,4 +1,4 @@
-"""Ask a device how it takes memory without a copy: python -m gputune.runtime.contexts.importers REPORT.
+"""Ask a device how it takes memory without a copy: python -m gputune.runtime.contexts.probe REPORT.
 
 The program opens the device of a report, which is JSON, in the C runtime and writes its answer in a line.
 """
@@ -8,15 +8,13 @@ import sys
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.contexts.device import open_report, runs_in_c
-from gputune.runtime.devices.discovery import MEMORY_MARK, OPENCL, PROBE_MODULE, DeviceReport, importers_of
-
-MODULE = "gputune.runtime.contexts.importers"
+from gputune.runtime.devices.discovery import MEMORY_MARK, MEMORY_PROBE, OPENCL, PROBE, DeviceReport, importers_of
 
 
 def importers_on(report: DeviceReport) -> list[tuple[str, str]]:
     """Return the importers of a usable device, as importers_of does, in the runtime that runs contexts on it. Raises
     DeviceNotFound; ValueError for an unknown runtime."""
-    return importers_of(report, MODULE if report.backend == OPENCL and runs_in_c() else PROBE_MODULE)
+    return importers_of(report, MEMORY_PROBE if report.backend == OPENCL and runs_in_c() else PROBE)
 
 
 def main(arguments: list[str]) -> int:
