@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
@@ -113,7 +113,7 @@ class Executor(Closing):
     _tensors: Tensors[Any, Any]
 
     @abstractmethod
-    def _infer(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> tuple[dict[str, Array], int]:
+    def _infer(self, inputs: dict[str, Value], outputs: dict[str, Value]) -> tuple[dict[str, Array], int]:
         """Run and record an inference on checked values; return its outputs and its ns. Its turn has come."""
 
     @abstractmethod
@@ -188,7 +188,9 @@ class Executor(Closing):
 
         Returns its ns by the host's clock. Raises ValueError if a tensor is in neither; DeviceError.
         """
-        with self._turn(), self._voted():
+        self._opened.check()
+        with self._shared_turn, self._voted():  # _turn, in less time
+            self._check_open()
             return self._infer_in_place()
 
     @property

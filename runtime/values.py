@@ -153,6 +153,9 @@ class Tensors(ABC, Generic[T, M]):
 
     def checked_inputs(self, given: Values) -> dict[str, Value]:
         """Return what was given, fit for use. Raises ValueError that names what is missing, unknown or does not fit."""
+        plain = self._plain(self._inputs, given)
+        if plain is not None:
+            return plain
         for name in given:
             if name not in self._input_names and not is_empty(given[name]):
                 raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {self._input_names}")
@@ -177,6 +180,9 @@ class Tensors(ABC, Generic[T, M]):
     def checked_outputs(self, given: Values) -> dict[str, Value]:
         """Return where every output is going to be: in a handle or in an array, a new one where nothing else is given.
         Raises ValueError that names what is unknown or does not fit."""
+        plain = self._plain(self._outputs, given)
+        if plain is not None:
+            return plain
         for name in given:
             if name not in self._output_names:
                 raise ValueError(f"graph {self._graph!r} has no output {name!r}; its outputs are {self._output_names}")
@@ -198,6 +204,22 @@ class Tensors(ABC, Generic[T, M]):
                 )
             ready[tensor.name] = value
         return ready
+
+    def _plain(self, tensors: Sequence[T], given: Values) -> dict[str, Value] | None:
+        """Return what is given if it is as usual, which takes little time to see: for each tensor an array that fits,
+        and nothing else. None means that it has to be looked at."""
+        if len(given) != len(tensors):
+            return None
+        plain: dict[str, Value] = {}
+        for tensor in tensors:
+            array = given.get(tensor.name)
+            if type(array) is not np.ndarray or array.dtype != tensor.dtype or array.shape != tensor.shape:
+                return None
+            flags = array.flags
+            if tensor.linked or not flags.c_contiguous or not (flags.writeable or tensor.kind == "input"):
+                return None
+            plain[tensor.name] = array
+        return plain
 
     # --- for kinds of memory ---------------------------------------------------------------------------
 

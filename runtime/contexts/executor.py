@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
-from ctypes import byref
+from collections.abc import Callable
 from typing import Any, cast
 
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, ForkedProcess, WrongDevice
@@ -18,7 +17,6 @@ from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor, Runs
 from gputune.runtime.native.binding import Graph, Group
-from gputune.runtime.native.declarations import Counters
 from gputune.runtime.profiling.observed import Observed
 from gputune.runtime.profiling.records import Form, Level, LoggedInference
 from gputune.runtime.values import Array, Value
@@ -48,7 +46,7 @@ class NativeExecutor(Executor):
         super().__init__(device.identity, file, graph, device_open_ns)
         self._device = device
         self._graph = _loaded(device, file, graph, strict, *place)
-        self._last = Counters()
+        self._counted = self._graph.counted
         self._chosen = True
         self._told = 0
         self._tensors = NativeTensors(device, self._graph, graph, self._warn)
@@ -58,10 +56,11 @@ class NativeExecutor(Executor):
 
     # --- an inference ----------------------------------------------------------------------------------
 
-    def _infer(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> tuple[dict[str, Array], int]:
-        self._tensors.give(inputs, outputs)
+    def _infer(self, inputs: dict[str, Value], outputs: dict[str, Value]) -> tuple[dict[str, Array], int]:
+        tensors = self._tensors
+        tensors.give(inputs, outputs)
         elapsed_ns = self._recorded()
-        return self._tensors.taken(outputs), elapsed_ns
+        return tensors.taken(outputs), elapsed_ns
 
     def _infer_in_place(self) -> int:
         self._tensors.give_shared()
@@ -76,10 +75,10 @@ class NativeExecutor(Executor):
         if self.persistent_kernels != self._chosen:
             self._graph.set_one_by_one(not self.persistent_kernels)
             self._chosen = self.persistent_kernels
-        graph, last = self._graph, self._last
-        graph.native.checked("run", graph.pointer, *self._tensors.values)
-        graph.native.call("counters_of", graph.pointer, None, byref(last))
-        self._collect_warnings()
+        self._tensors.run()
+        total, last = self._counted
+        if total.warnings != self._told:
+            self._collect_warnings()
         return int(last.elapsed_ns)
 
     def _collect_warnings(self) -> None:

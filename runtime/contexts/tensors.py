@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
 
 from gputune.core.errors import CannotImport
 from gputune.runtime.context.records import GraphRecord
@@ -22,9 +25,11 @@ _SHARED = "shared"
 
 @dataclass(eq=False)
 class _Tensor(Tensor):
-    """An input or output. shared: memory that applications asked for with shared_inputs or shared_outputs."""
+    """An input or output. shared: memory that applications asked for with shared_inputs or shared_outputs; seen:
+    whether host and device both see that without commands."""
 
     shared: Memory | None = None
+    seen: bool = False
 
 
 @dataclass(eq=False)
@@ -36,11 +41,12 @@ class _Taken:
 
 
 class NativeTensors(Tensors[_Tensor, _Taken]):
-    """Of one loaded graph. values: the last arguments of gputune_run."""
+    """Of one loaded graph. run: runs an inference on the values that were given last."""
 
     def __init__(self, device: NativeDevice, graph: Graph, record: GraphRecord, warn: Callable[[str], None]) -> None:
         super().__init__(record, _Tensor, warn)
         self._device, self._of_c = device, graph
+        self._has_handles = False  # among what was given last
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -50,7 +56,7 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
             given = [tensor for tensor in tensors if not tensor.linked]
             slots[kind] = (Slot * len(given))(*(Slot(tensor.name.encode(), None, None) for tensor in given))
         inputs, outputs = slots["input"], slots["output"]
-        self.values = inputs, len(inputs), outputs, len(outputs)
+        self.run = self._of_c.prepared(inputs, outputs)
         self._slots = [*zip((one for one in self._inputs if not one.linked), inputs, strict=True)]
         self._taken = [*zip((one for one in self._outputs if not one.linked), outputs, strict=True)]
 
@@ -68,16 +74,19 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
         for slots, values in ((self._slots, inputs), (self._taken, outputs)):
             for tensor, slot in slots:
                 value = values[tensor.name]
-                if isinstance(value, MemHandle):
+                if type(value) is not np.ndarray and isinstance(value, MemHandle):
                     handles[tensor.label] = value
                     slot.data, slot.memory = None, self._memory(value, tensor).pointer
                 else:
                     slot.data, slot.memory = address_of(value), None
+        self._has_handles = bool(handles)
         if handles:
             self._check_apart(handles)
 
-    def taken(self, outputs: Mapping[str, Value]) -> dict[str, Array]:
+    def taken(self, outputs: dict[str, Value]) -> dict[str, Array]:
         """Return the outputs after an inference; those that the host cannot see are omitted."""
+        if not self._has_handles:
+            return cast(dict[str, Array], outputs)
         if len(self._known) > MOST_KNOWN:
             self._forget_unused(MOST_KNOWN)
         results = {}
@@ -94,14 +103,12 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
         has neither, DeviceError."""
         for tensor, slot in (*self._slots, *self._taken):
             if tensor.registered is not None:
-                memory = self._memory(tensor.registered, tensor)
-                shared = bool(memory.importer)
-            elif tensor.shared is not None or tensor.record.memory_type == "raw":
-                memory = self._shared(tensor)
-                shared = memory.kind == _SHARED
+                known = self._know(tensor.registered, tensor)
+                memory = None if known.imported is None or known.reason else known.imported.memory
             else:
-                raise self._not_shared(tensor)
-            if not shared:
+                asked = tensor.shared is not None or tensor.record.memory_type == "raw"
+                memory = self._shared(tensor) if asked else None
+            if memory is None:
                 raise self._not_shared(tensor)
             slot.data, slot.memory = None, memory.pointer
 
@@ -109,15 +116,16 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
         """Return, by name, arrays in memory that host and device share; none if the device has memory of its own."""
         arrays = {}
         for tensor in self._inputs if kind == "input" else self._outputs:
-            if not tensor.linked and (memory := self._shared(tensor)).kind == _SHARED:
+            if not tensor.linked and (memory := self._shared(tensor)) is not None:
                 arrays[tensor.name] = memory.array(tensor.record.dtype, tensor.shape)
         return arrays
 
-    def _shared(self, tensor: _Tensor) -> Memory:
-        """Return memory for a tensor that host and device share as well as they can."""
+    def _shared(self, tensor: _Tensor) -> Memory | None:
+        """Return memory for a tensor that host and device share, None if they cannot."""
         if tensor.shared is None:
             tensor.shared = self._device.device.allocate(tensor.record.nbytes)
-        return tensor.shared
+            tensor.seen = tensor.shared.kind == _SHARED
+        return tensor.shared if tensor.seen else None
 
     def counted(self) -> MemoryCounters:
         """Return what C has counted, also once the graph is closed."""

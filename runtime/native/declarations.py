@@ -122,6 +122,7 @@ class Counters(Structure):
             "recorded",
             "elapsed_ns",
             "attempts",
+            "warnings",
         )
     )
 
@@ -201,6 +202,7 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "run_async": (c_int, [c_void_p, *_VALUES, CALLBACK, c_void_p, _ERROR]),
     "set_perf_profile": (c_int, [c_void_p, c_char_p, _ERROR]),
     "counters_of": (None, [c_void_p, POINTER(Counters), POINTER(Counters)]),
+    "counters_at": (None, [c_void_p, POINTER(POINTER(Counters)), POINTER(POINTER(Counters))]),
     "tensor_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts), POINTER(TensorCounts)]),
     "load_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts)]),
     "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from ctypes import c_char
+from ctypes import c_char, c_size_t
 from typing import Any
 
 import numpy as np
@@ -83,13 +84,23 @@ def values(tensors: Tensors) -> ctypes.Array[Value]:
     return found
 
 
-def address_of(array: Array) -> int:
-    """Return where the first element of a contiguous array is."""
-    buffer: Any = array
-    try:
-        return ctypes.addressof(c_char.from_buffer(buffer))  # a third of the time that numpy takes to say it
-    except (TypeError, ValueError):  # it may only be read, or is empty
-        return int(array.__array_interface__["data"][0])
+def _said_address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _read_address(array: Array) -> int:
+    """Return what numpy's C interface has behind Python's own fields, in a twentieth of the time that asking takes."""
+    return c_size_t.from_address(id(array) + object.__basicsize__).value
+
+
+def _reads() -> bool:
+    """Return whether addresses lie there in this Python and numpy."""
+    probe = np.zeros(1)
+    return sys.implementation.name == "cpython" and _read_address(probe) == _said_address(probe)
+
+
+address_of = _read_address if _reads() else _said_address
+"""Returns where the first element of a contiguous array is."""
 
 
 def check_arrays(tensors: Tensors, sizes: Mapping[str, int]) -> None:

@@ -20,6 +20,7 @@ from gputune.core.errors import ContextClosed, ForkedProcess
 from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.native.closing import NativeObject
 from gputune.runtime.native.declarations import CALLBACK, MESSAGE_BYTES, MOST_DIMENSIONS, SIGNATURES, STRUCTURES
+from gputune.runtime.native.memory import address_of, values
 from tests.native.compiling import INCLUDE, compiled, environment, library
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 
@@ -49,7 +50,8 @@ def of_c(declared: str) -> Any:
         return PLAIN[name]
     bare = name.rstrip("* ")
     if bare in STRUCTURES:
-        return POINTER(STRUCTURES[bare])
+        pointer = POINTER(STRUCTURES[bare])
+        return POINTER(pointer) if name.endswith("**") else pointer
     return POINTER(c_void_p) if name.endswith("**") else c_void_p
 
 
@@ -230,6 +232,41 @@ def test_arrays_are_read_where_they_lie(graph: Graph) -> None:
     assert graph.run({"x": x})["y"].tobytes() == (VALUES * 2**STAGES).tobytes()
     empty = np.zeros((1, 0), np.float32)
     assert graph.run({"past": empty, "x": x})["y"].tobytes() == (VALUES * 2**STAGES).tobytes()
+
+
+ADDRESSES: dict[str, Any] = {
+    "own": VALUES,
+    "read-only": np.frombuffer(bytes(range(8)), np.uint8),
+    "in the middle of another": VALUES[3:7],
+    "0-d": np.zeros(()),
+    "in the other order": np.zeros(4, ">f4"),
+    "of a class of its own": np.zeros(4).view(np.recarray),
+}
+
+
+@pytest.mark.parametrize("kind", ADDRESSES)
+def test_the_address_of_an_array_is_what_numpy_says(kind: str) -> None:
+    array = ADDRESSES[kind]
+    assert address_of(array) == array.__array_interface__["data"][0]
+
+
+def test_values_that_are_prepared_may_change_before_each_inference(graph: Graph) -> None:
+    y, total = np.zeros(ELEMENTS, np.float32), graph.counted[0]
+    x = VALUES, VALUES + 1
+    inputs, outputs = values({"x": x[0]}), values({"y": y})
+    run = graph.prepared(inputs, outputs)
+    for number, given in enumerate(x):
+        inputs[0].data = address_of(given)
+        run()
+        assert y.tobytes() == (given * 2**STAGES).tobytes()
+        assert (total.inferences, graph.counted[1].inferences) == (number + 1, 1)
+    assert total.warnings == len(graph.warnings)
+    inputs[0].data = None
+    with pytest.raises(ValueError, match="input 'x' needs either data or memory"):
+        run()
+    graph.close()
+    with pytest.raises(ContextClosed, match="this graph was closed"):
+        run()
 
 
 def test_an_array_that_was_wrapped_lives_as_long_as_its_memory(native: Native, fake: Fake, path: Path) -> None:

@@ -302,9 +302,12 @@ typedef struct gputune_counters {
     uint64_t recorded;   /* inferences by launches as a recorded queue */
     uint64_t elapsed_ns; /* from before the first input is written until the last output is read, without votes */
     uint64_t attempts;   /* begun by persistent kernels to test whether they pay again */
+    uint64_t warnings;   /* lines that gputune_warning has; not counted for the last inference */
 } gputune_counters;
 
 void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_counters *last);
+/* Write where the counts lie until the graph is unloaded. Read them while no inference runs: that waits for nothing. */
+void gputune_counters_at(const gputune_graph *graph, const gputune_counters **total, const gputune_counters **last);
 
 /* Counts the memory operations of one input or output. */
 typedef struct gputune_tensor_counters {

@@ -360,6 +360,11 @@ void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_
     stream_leave(graph->stream);
 }
 
+void gputune_counters_at(const gputune_graph *graph, const gputune_counters **total, const gputune_counters **last) {
+    *total = &graph->total;
+    *last = &graph->last;
+}
+
 void gputune_set_one_by_one(gputune_graph *graph, bool one_by_one) {
     stream_take(graph->stream);
     graph->by_launches = one_by_one;

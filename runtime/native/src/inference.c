@@ -296,7 +296,7 @@ static gputune_code run(gputune_graph *graph, gputune_error *error) {
 gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                          const gputune_value *outputs, size_t output_count, gputune_error *error) {
     TRY(check_here(graph->device, error));
-    stream_take(graph->stream);
+    mutex_lock(&graph->stream->turn); /* stream_take asks again whether this is a fork, which a system call says */
     gputune_code code = set_values(graph, inputs, input_count, false, error);
     if (!code) code = set_values(graph, outputs, output_count, true, error);
     if (!code) code = check_apart(graph, error);
@@ -307,6 +307,6 @@ gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size
         code = run(graph, error);
         release(graph);
     }
-    stream_leave(graph->stream);
+    mutex_unlock(&graph->stream->turn);
     return code;
 }

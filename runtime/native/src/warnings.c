@@ -12,5 +12,7 @@ void warn(gputune_graph *graph, const char *format, ...) {
     struct warning **end = &graph->warnings;
     while (*end) end = &(*end)->next;
     struct warning *made = pool_take(&graph->pool, 1, sizeof *made);
-    if (made && (made->text = pool_text(&graph->pool, text, strlen(text)))) *end = made;
+    if (!made || !(made->text = pool_text(&graph->pool, text, strlen(text)))) return;
+    *end = made;
+    graph->total.warnings++;
 }
