@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, ForkedProcess, WrongDevice
+from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
@@ -51,6 +52,8 @@ class NativeExecutor(Executor):
         self._told = 0
         self._tensors = NativeTensors(device, self._graph, graph, self._warn)
         self._collect_warnings()
+        if file.choice is not None and file.choice.verdict is ContextVerdict.PREFER_RECOMPILATION:
+            self.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
         self.load_ns = time.perf_counter_ns() - begun_ns
         self._warn.loading = False
 

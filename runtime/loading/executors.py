@@ -81,8 +81,6 @@ def _native_executor(
     """Return an executor by the C runtime, which judges the context itself."""
     executor = NativeExecutor(device, file, graph, strict, device_open_ns)
     executor.persistent_kernels = shared is None or shared.persistent
-    if file.choice is not None and file.choice.verdict is ContextVerdict.PREFER_RECOMPILATION:
-        executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
     return executor
 
 

@@ -66,7 +66,7 @@ class ContextGroup(Closing):
         self._closed = False
         self._changes = threading.RLock()  # held while contexts come and go, and arenas are exchanged
         self._device, self._stream_count = backend, streams
-        self._arenas = _arenas_on(backend, arenas, streams)
+        self._arenas = arenas_on(backend, arenas, streams)
         self._free: LifoQueue[int] = LifoQueue()
         for stream in reversed(range(streams)):
             self._free.put(stream)
@@ -255,8 +255,9 @@ class PythonArenas:
         return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
 
 
-def _arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> PythonArenas | NativeArenas:
-    """Return the arenas of a group on a device. Raises DeviceError."""
+def arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> PythonArenas | NativeArenas:
+    """Return arenas of these bytes for each of some streams, whose executors have equal weights and programs once.
+    Raises DeviceError."""
     if (native := in_c(device)) is not None:
         return NativeArenas(native, streams)
     assert isinstance(device, Backend)

@@ -5,7 +5,7 @@ Groups share arenas; instances share only weights and programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +19,9 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime import ContextGroup, Executor
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import OpenDevice
-from gputune.runtime.loading.checks import Compatibility, is_strict
-from gputune.runtime.loading.executors import executor_on
-from gputune.runtime.loading.groups import group_on
+from gputune.runtime.loading.checks import Compatibility, graph_named, is_strict
+from gputune.runtime.loading.groups import arenas_on, group_on
 from gputune.runtime.loading.model import ContextSource, open_any
-from gputune.runtime.sharing import SharedParts
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class _Loading:
         return LoadedContext(context, executor.graph, instances, lambda: group.inferences(name), executor.warnings)
 
     def apart(self, context: ContextPlan) -> LoadedContext:
-        executors = list(self._executors(context))
+        executors = self._executors(context)
         if context.perf_profile is not None:
             for executor in executors:
                 executor.set_perf_profile(context.perf_profile)
@@ -149,13 +147,17 @@ class _Loading:
 
         return LoadedContext(context, graph, instances, executed, executors[0].warnings)
 
-    def _executors(self, context: ContextPlan) -> Iterator[Executor]:
-        first = SharedParts(persistent=self.alone)
+    def _executors(self, context: ContextPlan) -> list[Executor]:
+        """Return an executor for each instance, on a queue and arenas of its own."""
         with self.sources[context.name].open() as file:
-            for _ in range(context.instances):
-                shared = SharedParts(persistent=self.alone, weights=first.weights, programs=first.programs)
-                executor = executor_on(self._queue(), file, context.graph, self.strict, 0, shared)
-                yield self.stack.enter_context(executor)
+            graph = graph_named(file, context.graph)
+            arenas = arenas_on(self._queue(), graph.arena_bytes, context.instances)
+            self.stack.callback(arenas.close)
+            executors = arenas.load(file, graph, self.strict, 0)
+        for executor in executors:
+            self.stack.enter_context(executor)
+            executor.persistent_kernels = self.alone
+        return executors
 
     def _queue(self) -> OpenDevice:
         return self.backend if self.alone else self.backend.another_queue()

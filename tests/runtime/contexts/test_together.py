@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed
-from gputune.runtime.loading.groups import ContextGroup, load_group
+from gputune.runtime.context.format import open_context
+from gputune.runtime.contexts.device import open_report
+from gputune.runtime.loading.groups import ContextGroup, arenas_on, load_group
 from gputune.runtime.loading.pipeline import pipeline
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.profiler import Profiler
@@ -48,6 +50,28 @@ def test_a_group_shares_arenas_and_weights(tmp_path: Path) -> None:
         np.testing.assert_array_equal(group.run("a", {"x": X})["y"], Y)
         assert group.inferences("a") == 1
     assert group.memory.arenas == ()
+
+
+def test_instances_with_arenas_of_their_own_hold_weights_once(tmp_path: Path) -> None:
+    """As those of throughput-net-run."""
+    found = {}
+    with open_context(weighted_context(tmp_path / "b.bin", 3)) as file:
+        graph = file.header.graphs[0]
+        for count in (1, 2, 5):
+            device = open_report(REPORT)
+            arenas = arenas_on(device, graph.arena_bytes, count)
+            executors = arenas.load(file, graph, True, 0)
+            assert len(executors) == count
+            assert all(set(executor.run({"x": X})["y"]) == {6.0} for executor in executors)
+            found[count] = arenas.weights, device.allocated_bytes
+            for executor in executors:
+                executor.close()
+            arenas.close()
+            assert device.allocated_bytes == 0
+    tensors = sum(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
+    weights, one = found[1]
+    assert weights > NBYTES
+    assert found == {count: (weights, one + (count - 1) * (tensors + sum(graph.arena_bytes))) for count in found}
 
 
 def test_one_that_joins_later_fits_or_is_refused_or_arenas_grow(tmp_path: Path) -> None:
