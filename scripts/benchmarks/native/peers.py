@@ -1,4 +1,4 @@
-"""Run processes that load a context and take turns with inferences: the C runtime, Python's, and a program by hand."""
+"""Run processes that load a context and take turns with inferences: by gputune.load, in C, and by hand."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import tool
 from gputune.runtime import native
-from gputune.runtime.context.format import open_context
+from gputune.runtime.context.format import open_context, read_header
 from gputune.runtime.context.records import BufferRef
 from tests.native.compiling import compiled, opencl_library
 
@@ -36,23 +35,20 @@ class Memory:
 
 
 class Peer:
-    """A running process. load_ns, device_open_ns: as it says; ready_ns: from its start until it was ready for
-    inferences."""
+    """A running process. load_ns, device_open_ns: as it says."""
 
-    def __init__(self, command: Sequence[str | Path], outputs: Sequence[Path]) -> None:
-        """Raises RuntimeError where it ends before it is ready."""
+    def __init__(self, command: Sequence[str | Path], outputs: Sequence[Path], runtime: str | None = None) -> None:
+        """Start it. runtime: as GPUTUNE_RUNTIME. Raises RuntimeError where it ends before it is ready."""
         self._outputs = outputs
-        begun = time.perf_counter_ns()
         self._process = subprocess.Popen(
             list(map(str, command)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=tool.ROOT,
-            env=environment(),
+            env=environment() | ({} if runtime is None else {"GPUTUNE_RUNTIME": runtime}),
         )
         self.load_ns, self.device_open_ns = self._numbers()
-        self.ready_ns = time.perf_counter_ns() - begun
 
     def infer(self, count: int) -> list[int]:
         """What so many inferences took, in ns."""
@@ -90,21 +86,33 @@ class Peer:
 
 @dataclass(frozen=True)
 class Contenders:
-    """How to start the peers of a context. persistent: whether its persistent kernels run, which the program by hand
-    does not have; inputs: a file for each."""
+    """How to start the peers of a context. inputs: a file for each; beside: a Python with another gputune; persistent:
+    whether its persistent kernels run, which the program by hand does not have."""
 
     context: Path
     folder: Path
-    persistent: bool
     inputs: Sequence[Path]
     outputs: int
+    beside: Path | None = None
+    persistent: bool = False
+
+    def persistently(self) -> Contenders:
+        """Return the same with persistent kernels."""
+        return replace(self, persistent=True)
+
+    def loaded(self) -> Peer:
+        """Start a process that runs the context in C by gputune.load."""
+        return self._by_python("loaded", sys.executable, "c")
+
+    def other(self) -> Peer:
+        """Start what that is compared with: the gputune of another Python, or Python's runtime."""
+        if self.beside is not None:
+            return self._by_python("other", self.beside, None)
+        return self._by_python("other", sys.executable, "python")
 
     def native(self) -> Peer:
         program = compiled("by_runtime", [HERE / "by_runtime.c", *SOURCES], FLAGS, ("-std=c99",))
         return self._peer("native", [program, self.context, library(), self._form])
-
-    def python(self) -> Peer:
-        return self._peer("python", [sys.executable, HERE / "by_python.py", self.context, self._form])
 
     def by_hand(self) -> Peer:
         program = compiled("by_hand", [HERE / "by_hand.c"], FLAGS, ("-std=c99",))
@@ -116,9 +124,17 @@ class Contenders:
     def _form(self) -> str:
         return "persistent" if self.persistent else "launches"
 
-    def _peer(self, name: str, command: Sequence[str | Path]) -> Peer:
+    def _by_python(self, name: str, python: str | Path, runtime: str | None) -> Peer:
+        return self._peer(name, [python, HERE / "by_python.py", self.context, self._form], runtime)
+
+    def _peer(self, name: str, command: Sequence[str | Path], runtime: str | None = None) -> Peer:
         outputs = [self.folder / f"{name}.{place}.raw" for place in range(self.outputs)]
-        return Peer([*command, *self.inputs, *outputs], outputs)
+        return Peer([*command, *self.inputs, *outputs], outputs, runtime)
+
+
+def can_be_by_hand(context: Path) -> bool:
+    """Return whether by_hand.c has all kinds of memory that the launches of the first graph use."""
+    return all(ref.kind in KINDS for launch in read_header(context).graphs[0].launches for ref in launch.refs)
 
 
 def write_plan(context: Path, plan: Path, content: Path) -> None:
