@@ -1,5 +1,7 @@
 """Make up inputs for graphs when no others are given: the same each time."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
