@@ -51,7 +51,6 @@ class NativeDevice:
     def __init__(self, open_device: Callable[[], Device], driver: str, prove: Prove) -> None:
         """Open it. driver: the name of the driver's .icd file; prove: what proves features of the device. Raises
         DeviceError, DeviceNotFound."""
-        self._open = open_device
         self.prove = prove
         self.device = open_device()
         self.identity = self.device.identity(driver)
@@ -65,7 +64,7 @@ class NativeDevice:
     def another_queue(self) -> NativeDevice:
         """Return the same device with a queue of its own, whose launches may run beside those of this one. Raises
         DeviceError."""
-        return NativeDevice(self._open, self.identity.driver, self.prove)
+        return NativeDevice(self.device.another, self.identity.driver, self.prove)
 
     def lost(self) -> bool:
         """Return whether the device works no more in this process."""

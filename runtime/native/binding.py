@@ -186,6 +186,11 @@ class Device(NativeObject):
         """Return the bytes of device memory that its graphs and groups hold now."""
         return int(self.native.call("device_bytes", self.pointer))
 
+    def another(self) -> Device:
+        """Open the same device once more, in the same cl_context with a queue of its own. Raises DeviceError."""
+        options = DeviceOptions(beside=self.pointer)
+        return Device(self.native, self.native.made("open_device", byref(options)))
+
     def touch(self) -> None:
         """Launch an empty kernel and wait for it, to keep the device awake. Raises DeviceError."""
         self.native.checked("touch", self.pointer)

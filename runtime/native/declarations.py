@@ -49,6 +49,7 @@ class DeviceOptions(Structure):
         ("device_id", c_void_p),
         ("platform", c_char_p),
         ("ordinal", c_size_t),
+        ("beside", c_void_p),
     )
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from gputune.core.errors import error_named
 from gputune.runtime.native.binding import Native
+from gputune.runtime.native.declarations import DeviceOptions
 from tests.native.failures import FAILURES
-from tests.native.fake import CPU, ELEMENTS, NBYTES, STAGES, Fake, compact_context, doubling_context
+from tests.native.fake import CPU, DEVICE, ELEMENTS, NBYTES, STAGES, Fake, compact_context, doubling_context
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
 LISTED = "; #0 Fake GPU (Fake); #1 Fake GPU (Fake)"
@@ -131,6 +132,33 @@ def test_a_device_that_is_lost_says_so(native: Native, fake: Fake, tmp_path: Pat
         assert native.call("is_lost", device.pointer)
         fake.lose(False)
         assert not native.call("is_lost", device.pointer)
+
+
+@pytest.mark.parametrize("is_cpu", [True, False], ids=["cpu", "gpu"])
+def test_a_device_is_opened_beside_another_in_the_same_context(
+    native: Native, fake: Fake, is_cpu: bool, tmp_path: Path
+) -> None:
+    """Either may be closed first. A CPU's first device keeps no context without graphs, so the other's is left."""
+    fake.is_cpu(is_cpu)
+    with native.open(doubling_context(tmp_path / "a.bin", device=CPU if is_cpu else DEVICE)) as file:
+        for first in (0, 1):
+            devices = [native.device(file, opencl=str(fake.path))]
+            devices.append(devices[0].another())
+            opened = fake.alive
+            graphs = [device.load(file) for device in devices]
+            assert [graph.run({"x": VALUES})["y"].tobytes() for graph in graphs] == 2 * [(VALUES * 2**STAGES).tobytes()]
+            assert devices[0].identity() == devices[1].identity()
+            for place in (first, 1 - first):
+                graphs[place].close()
+                devices[place].close()
+            assert (opened, fake.alive) == (2 if is_cpu else 3, 0)
+
+
+def test_what_is_opened_beside_a_device_is_nothing_else(native: Native, fake: Fake, tmp_path: Path) -> None:
+    with native.open(doubling_context(tmp_path / "a.bin")) as file, native.device(file, opencl=str(fake.path)) as one:
+        options = DeviceOptions(beside=one.pointer, device=b"Fake")
+        with pytest.raises(ValueError, match="what is opened beside another device is that device"):
+            native.made("open_device", ctypes.byref(options))
 
 
 @pytest.mark.parametrize("is_cpu", [True, False], ids=["cpu", "gpu"])

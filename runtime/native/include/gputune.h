@@ -130,6 +130,9 @@ typedef struct gputune_device_options {
      * platform's devices, in the order of the library. `device` is then NULL or its whole name. NULL: any platform. */
     const char *platform;
     size_t ordinal;
+    /* Another device that is open: its device is opened once more, in the same cl_context with a queue of its own. All
+     * but this is NULL then. Both devices may be closed in any order. */
+    gputune_device *beside;
 } gputune_device_options;
 
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error);

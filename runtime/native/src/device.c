@@ -277,6 +277,20 @@ static gputune_code take_given(gputune_device *device, const gputune_device_opti
     return checked(error, "taking over an open context", status);
 }
 
+/* The same device in the same context, which is opened for that if the other has none now. */
+static gputune_code take_beside(gputune_device *device, const gputune_device_options *given, gputune_error *error) {
+    gputune_device *other = given->beside;
+    if (given->library || given->device || given->file || given->context || given->device_id || given->platform)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "what is opened beside another device is that device");
+    TRY(check_here(other, error));
+    TRY(add_user(other, error));
+    device->cl = other->cl;
+    const gputune_device_options same = {.context = other->context, .device_id = other->id};
+    const gputune_code code = take_given(device, &same, error);
+    remove_user(other);
+    return code;
+}
+
 static bool mutexes_open(gputune_device *device) {
     mutex *all[] = {&device->turn, &device->stream.turn, &device->touch.turn, &device->claims};
     size_t count = 0;
@@ -296,8 +310,9 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
     gputune_code code = GPUTUNE_OK;
     if (given->ordinal && !given->platform)
         code = fail(error, GPUTUNE_INVALID_ARGUMENT, "an ordinal needs the platform whose devices it counts");
-    if (!code) code = open_library(&made->cl, given->library, error);
-    if (!code && (given->context || given->device_id)) code = take_given(made, given, error);
+    if (!code && !given->beside) code = open_library(&made->cl, given->library, error);
+    if (!code && given->beside) code = take_beside(made, given, error);
+    else if (!code && (given->context || given->device_id)) code = take_given(made, given, error);
     else if (!code) code = choose(made, given, error);
     if (!code) code = open_chosen(made, error);
     if (code) gputune_close_device(made);
