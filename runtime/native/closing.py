@@ -26,6 +26,12 @@ class Library(Protocol):
     def made(self, name: str, *arguments: Any) -> int:
         """Call a function that makes an object; return its address. Raises as checked does."""
 
+    def untyped(self, name: str) -> Any:
+        """Return a function that returns a code, and takes objects of ctypes without a check."""
+
+    def error(self, code: int, error: Any) -> Exception:
+        """Return the error that a code names, with the text that C has written."""
+
     def give_back(self, name: str, pointer: int) -> None:
         """Call the function that closes an object. Raises as checked does."""
 

@@ -99,7 +99,7 @@ class Loads:
 def _loads(starts: Mapping[str, Callable[[], Peer]], count: int) -> dict[str, Loads]:
     found = {name: Loads() for name in starts}
     for number in range(count):
-        for name in reversed(starts) if number % 2 else starts:
+        for name in reversed([*starts]) if number % 2 else starts:
             begun_ns = time.perf_counter_ns()
             with starts[name]() as peer:
                 peer.infer(1)
