@@ -14,14 +14,14 @@ from gputune.core.quirks import quirks_of, unset_defaults
 from gputune.runtime.backends import Backend
 from gputune.runtime.backends.sources import Prove
 from gputune.runtime.context.format import ContextFile
-from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.discovery import OPENCL, DeviceReport
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, opencl_library
 from gputune.runtime.devices.features import AskedOnce
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors, variables
 from gputune.runtime.memory.handles import Kind, MemHandle
 from gputune.runtime.native.binding import Device, File, Native
-from gputune.runtime.native.building import NotBuilt, runtime_library
+from gputune.runtime.native.building import runtime_library, why_no_runtime
 from gputune.runtime.native.memory import Memory
 
 RUNTIME = "GPUTUNE_RUNTIME"
@@ -37,10 +37,9 @@ _IN_MEMORY = "context in memory"
 @functools.cache
 def library() -> Native:
     """Return the C runtime. Raises DeviceNotFound if it cannot be had here."""
-    try:
-        return Native(runtime_library())
-    except (NotBuilt, OSError) as error:
-        raise DeviceNotFound(f"contexts run by the C runtime, which cannot be used here: {error}") from None
+    if why := why_no_runtime():
+        raise DeviceNotFound(why)
+    return Native(runtime_library())
 
 
 class NativeDevice:
@@ -140,6 +139,13 @@ def runs_in_c() -> bool:
     return named == "c"
 
 
+def why_no_contexts(report: DeviceReport) -> str:
+    """Return why no context can run on a device, and what to do, in one line; empty if they can. An agent, and what
+    simulates a device, need no C runtime here. Raises ValueError for an unknown runtime."""
+    needed = report.backend == OPENCL and not report.remote and runs_in_c()
+    return why_no_runtime() if needed else ""
+
+
 def in_c(backend: OpenDevice) -> NativeDevice | None:
     """Return the device in the C runtime, in the same cl_context, if contexts on it run there. Raises DeviceError."""
     if isinstance(backend, NativeDevice):
@@ -195,6 +201,13 @@ def beside(backend: Backend) -> NativeDevice:
         open_device = functools.partial(library().device, opencl=named, given=given)
         found = _beside[backend] = NativeDevice(open_device, backend.identity.driver, backend.prove)
     return found
+
+
+def lost(backend: Backend) -> bool:
+    """Return whether a device, or the same in the C runtime if contexts have run there, works no more in this
+    process."""
+    native = _beside.get(backend)
+    return backend.lost() or (native is not None and native.lost())
 
 
 def opened_file(file: ContextFile) -> File:

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gputune.core.errors import BuildFailed, ContextError, DeviceError, UnusableMemory, shortened
+from gputune.core.errors import BuildFailed, ContextError, DeviceError, DeviceNotFound, UnusableMemory, shortened
 from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import context_of
+from gputune.runtime.contexts.device import lost
 from gputune.runtime.executor import Executor
 from gputune.runtime.measuring import launching, measuring
 from gputune.runtime.measuring.request import Ahead, MeasureRequest
@@ -100,6 +101,8 @@ class Handlers:
             return messages.Error(error.name, error.message[:MESSAGE_CHARACTERS], error.details)
         except UnusableMemory as error:
             return messages.Error("unusable_memory", str(error)[:MESSAGE_CHARACTERS])
+        except DeviceNotFound as error:
+            return messages.Error("no_contexts", str(error)[:MESSAGE_CHARACTERS])
         except ContextError as error:
             return messages.Error("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": error.name})
         except DeviceError as error:
@@ -289,7 +292,7 @@ class Handlers:
     def _leave_if_lost(self) -> None:
         """End this process where nothing works on its device any more, as a crash would: what comes next must not be
         charged with that, and a new process has the device as before."""
-        if self._backend.lost():
+        if lost(self._backend):
             log.error("the device no longer works in this worker, which ends")
             os._exit(link.DEVICE_LOST)
 

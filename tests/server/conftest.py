@@ -206,18 +206,20 @@ def serving(
     path: Path | None = None,
     host: str = "127.0.0.1",
     worker: Behaviour | None = None,
+    report: DeviceReport = NULL_REPORT,
     **options: Any,
 ) -> Iterator[tuple[Any, tuple[str, int]]]:
     """Give a daemon in a thread of this process, and its address.
 
     path: of a local socket instead of a port. worker: how made-up workers behave; without it, they are processes.
+    report: of the device.
     """
     listener = Listener(host, 0) if path is None else LocalListener(path)
     ready = threading.Event()
     made: list[tuple[Daemon, asyncio.AbstractEventLoop]] = []
 
     async def serve() -> None:
-        daemon = Daemon(listener, NULL_REPORT, limits, **options)
+        daemon = Daemon(listener, report, limits, **options)
         made.append((daemon, asyncio.get_running_loop()))
         await daemon.serve(lambda welcome: ready.set())
 
