@@ -51,6 +51,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "device_changed": "another device answers at this address: start the command again",
         "limit_exceeded": "the message names the limit; such a request needs another server or a smaller model",
         "bad_context": "make the context for this device, or drop strict compatibility",
+        "no_contexts": "the message says what to install on the target's machine",
         "build_failed": "the message contains the compiler's output; another driver version may accept the source",
         "launch_failed": "the message says what the driver refused; look at the device's free memory",
         "worker_died": "look into the server's log for the signal; SIGKILL often means that memory ran out",
@@ -80,7 +81,7 @@ _SAY_IT_THEMSELVES = frozenset(
         *("bad_address", "contradiction", "unreachable", "not_a_target_server", "server_not_started", "tls_failed"),
         *("version_mismatch", "token_required", "token_unused", "authentication_failed", "too_many_connections"),
         *("adb_port_taken", "adb_unauthorized", "adb_offline", "adb_not_ready", "adb_python"),
-        *("device_changed", "cancelled"),
+        *("device_changed", "cancelled", "no_contexts"),
     }
 )
 """Errors whose own line knows better what to do, because it knows more than the name."""

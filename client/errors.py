@@ -178,5 +178,6 @@ _CODES_OF_NAMES = {
     "contradiction": ConfigError.exit_code,
     "no_device": DeviceOrContextError.exit_code,
     "no_agent_device": DeviceOrContextError.exit_code,
+    "no_contexts": DeviceOrContextError.exit_code,
 }
 """The codes of errors about targets that are no target's fault."""

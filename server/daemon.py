@@ -14,11 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import quirks_of
 from gputune.core.version import software_version
+from gputune.runtime.contexts.device import why_no_contexts
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES
 from gputune.runtime.power.instances import setting_of
@@ -48,6 +49,7 @@ from gputune.server.workers.supervisor import Supervisor
 
 log = logging.getLogger("gputune.server")
 
+T = TypeVar("T")
 TICK_SECONDS = 0.5
 FLUSH_SECONDS = 5.0  # for the last replies, when the server is stopped
 
@@ -119,6 +121,8 @@ class Daemon:
         try:
             if (ready := await self._unless_stopped(self._workers.first.start())) is None:
                 return
+            if (why := await self._unless_stopped(asyncio.to_thread(_why_no_contexts, self._report))) is None:
+                return
             if stretching is not None:
                 await stretching
             largest = ready.device["max_allocation_bytes"]
@@ -136,6 +140,7 @@ class Daemon:
                 "backend": ready.backend,
                 "settings": ready.settings,
                 "features": sorted(PROBES),
+                "no_contexts": why,
                 "instance": secrets.token_hex(8),  # tells a server that was started again from a lost connection
             }
             await self._serve_clients(announce, ready)
@@ -146,7 +151,7 @@ class Daemon:
             if self._far_state is not None:
                 self._far_state.close()
 
-    async def _unless_stopped(self, starting: Awaitable[WorkerReady]) -> WorkerReady | None:
+    async def _unless_stopped(self, starting: Awaitable[T]) -> T | None:
         """Return what is waited for; None when the server is stopped before it is there."""
         ready, stopping = asyncio.ensure_future(starting), asyncio.ensure_future(self._stopping.wait())
         try:
@@ -280,6 +285,18 @@ class Daemon:
             memory_bytes=self.service.memory.bytes,
             state=state | self.service.perf_profiles.state(),
         )
+
+
+def _why_no_contexts(report: DeviceReport) -> str:
+    """Return why no context can run on the device, after building what that takes, so that no worker has to. Raises
+    DeviceUnavailable."""
+    try:
+        why = why_no_contexts(report)
+    except ValueError as error:
+        raise DeviceUnavailable(str(error)) from None
+    if why:
+        log.warning("no contexts run here: %s", why)
+    return why
 
 
 def _further_compilers(report: DeviceReport) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from gputune.cache import cache_files, check_writable, named, tier_of
 from gputune.client.context.verifying.origin import records_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for, ground_truth_of_parts
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, TargetError
 from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.config import HOST, Config
 from gputune.client.generation.config.precision import IO_TYPE
@@ -230,6 +230,8 @@ def _connected(
         clients = chosen.connect_all()
         if request.perf_profile is not None:
             _set_perf_profile(clients, request.perf_profile)
+        if request.verify or request.effort.name != "none":
+            _check_contexts(clients[0])
         if request.verify or request.effort.contexts > 1:
             _check_return(read.graphs, clients[0].limits)
     if request.ep_context is not None:
@@ -275,6 +277,16 @@ def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[G
                 f"{nbytes / (1 << 20):.1f} MiB while the context is loaded"
             )
     return chosen
+
+
+def _check_contexts(client: TargetClient) -> None:
+    """Raise TargetError if a target runs no contexts: what is tuned is compared as a whole before it is written."""
+    if why := client.why_no_contexts:
+        raise TargetError(
+            "no_contexts",
+            f"{client.address} runs no contexts, which tuning and --verify need: {why}; or use --tuning_effort none "
+            "without --verify",
+        )
 
 
 def _check_return(graphs: Graphs, limits: Limits) -> None:

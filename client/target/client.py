@@ -151,6 +151,11 @@ class TargetClient(Closing):
         return {**server, "settings": {**settings, **self._settings}}
 
     @property
+    def why_no_contexts(self) -> str:
+        """Return why the server runs no contexts, and what to do, in one line; empty if it runs them."""
+        return str(self.server.get("no_contexts", ""))
+
+    @property
     def requests(self) -> Counter[str]:
         """How many requests of each kind were sent: "upload", "profile" and so on."""
         return self._session.requests

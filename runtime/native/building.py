@@ -51,6 +51,9 @@ RUNTIME_LIBRARY = "GPUTUNE_RUNTIME_LIBRARY"
 REMEDY = (
     "install a C compiler, such as Debian's gcc or PyPI's ziglang, or the wheel of gputune for this kind of machine"
 )
+REMEDY_OF_BUNDLES = (
+    "install a C compiler on the device, such as Termux's clang, or use gputune's agent, which needs none (--adb_agent)"
+)
 LIBRARIES = "lib"
 """The folder of a wheel's libraries, below native/."""
 FOLDER: Traversable = resources.files("gputune.runtime.native")
@@ -170,8 +173,17 @@ def why_no_runtime() -> str:
     try:
         runtime_library()
     except NotBuilt as error:
-        return f"the C runtime is not here: {error}; {REMEDY}"
+        return f"the C runtime is not here: {error}; {REMEDY if isinstance(FOLDER, Path) else REMEDY_OF_BUNDLES}"
     return ""
+
+
+def origin_of(library: Path) -> str:
+    """Return where the library of the C runtime comes from, as a phrase."""
+    if os.environ.get(RUNTIME_LIBRARY):
+        return f"by {RUNTIME_LIBRARY}"
+    if isinstance(FOLDER, Path) and library.parent == FOLDER / LIBRARIES:
+        return "from the wheel"
+    return "compiled on this machine"
 
 
 def _checked(path: Path) -> Path:

@@ -33,6 +33,7 @@ ERROR_NAMES: Mapping[str, str] = MappingProxyType(
         "bad_descriptor": "a descriptor has come that no message asks for, or several with one message",
         "unusable_memory": "the descriptor that came is no memory that a device can be given safely",
         "bad_context": "the bytes are no context binary that this device can run",
+        "no_contexts": "the server runs no contexts, because it has no C runtime",
         "cancelled": "the client has cancelled the request",
         "stopping": "the server is being stopped and takes no more requests",
         "build_failed": "the device's compiler rejected the program",

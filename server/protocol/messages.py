@@ -111,7 +111,8 @@ class Proof:
 class Welcome:
     """The server knows the token too, as the MAC shows, and is ready: its limits, its device's identity, itself
     (software, backend, the settings in its environment that change a driver's code or its time, `features`, the names
-    of those that it can test, and `instance`, which is another one each time the server is started)."""
+    of those that it can test, `no_contexts`, which says why it runs none and what to do, and is empty if it runs them,
+    and `instance`, which is another one each time the server is started). Older servers name less."""
 
     limits: Limits
     device: Facts

@@ -18,7 +18,7 @@ import pytest
 import build_target
 from gputune.client.target.adb.bundle import bundle_bytes, write_bundle
 from gputune.client.target.client import TargetClient
-from gputune.runtime.native.building import PARTS
+from gputune.runtime.native.building import PARTS, REMEDY_OF_BUNDLES
 from tests.opencl.server.test_requests import measuring_request, variant
 
 from .bare import LACKS, bare_python, driver_settings
@@ -136,6 +136,14 @@ def test_a_server_from_the_bundle_measures_on_a_device(serve: Serve) -> None:
         assert measured.binary
         data = np.arange(7, dtype=np.float32)
         assert bytes(client.download(client.upload(data))) == data.tobytes()
+
+
+@pytest.mark.opencl
+@pytest.mark.night
+def test_a_server_from_the_bundle_without_a_compiler_names_the_agent(serve: Serve) -> None:
+    with serve(**driver_settings(), GPUTUNE_RUNTIME="c", GPUTUNE_CC="none") as client:
+        assert client.why_no_contexts == f"the C runtime is not here: GPUTUNE_CC is 'none'; {REMEDY_OF_BUNDLES}"
+        assert "gputune's agent" in REMEDY_OF_BUNDLES
 
 
 def test_without_numpy_it_says_so_in_one_line(python: Path, bundle: Path) -> None:

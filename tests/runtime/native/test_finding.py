@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from gputune.runtime.native import building
-from gputune.runtime.native.building import PARTS, REMEDY, NotBuilt, Part, native_part, runtime_library, why_no_runtime
+from gputune.runtime.native.building import (
+    PARTS,
+    REMEDY,
+    REMEDY_OF_BUNDLES,
+    NotBuilt,
+    Part,
+    native_part,
+    runtime_library,
+    why_no_runtime,
+)
 from tests.native.compiling import library
 
 SOURCE = """
@@ -188,6 +197,14 @@ def test_without_a_library_there_is_one_line_with_the_remedy(folder: Path, monke
         "the C runtime is not here: there is no C compiler (cc, gcc, clang), and GPUTUNE_CC names none; install a C "
         "compiler, such as Debian's gcc or PyPI's ziglang, or the wheel of gputune for this kind of machine"
     )
+
+
+def test_without_a_library_a_bundle_names_the_agent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(folder / "bundle.pyz", "w") as archive:
+        archive.writestr("native/src/one.c", SOURCE)
+    monkeypatch.setattr(building, "FOLDER", zipfile.Path(folder / "bundle.pyz", "native/"))
+    monkeypatch.setenv("GPUTUNE_CC", "none")
+    assert why_no_runtime() == f"the C runtime is not here: GPUTUNE_CC is 'none'; {REMEDY_OF_BUNDLES}"
 
 
 def test_a_wheels_library_is_not_taken_by_who_wants_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
