@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.client.doctor.adb import check_adb
+from gputune.client.doctor.contexts import check_contexts
 from gputune.client.doctor.drivers import check_drivers
 from gputune.client.doctor.findings import Finding, softened
 from gputune.client.doctor.onnxruntime import check_onnxruntime
@@ -34,12 +35,12 @@ class Question:
 
 
 def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding]:
-    """Return all findings. This machine's drivers stop nothing where a target or a phone is asked for."""
+    """Return all findings. This machine's runtime and drivers stop nothing where a target or a phone is asked for."""
     address, origin = question.target, "--target"
     if address is None and not question.adb and environment.get(VARIABLE, "").strip():
         address, origin = environment[VARIABLE].strip(), VARIABLE
     wanted = environment.get(DEVICE_VARIABLE) or None
-    here = check_drivers(discover(), wanted)
+    here = [check_contexts(), *check_drivers(discover(), wanted)]
     found = [*check_software(), *check_settings(environment)]
     if question.adb:
         return [*found, *softened(here), *check_adb(question.serial, question.python, question.agent)]

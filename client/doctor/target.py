@@ -46,6 +46,8 @@ def _answers(client: TargetClient) -> list[Finding]:
         Finding("target", "ok", f"its device is {device_of(status)}"),
         Finding("target", "ok", f"its clients: {work_of(status)}"),
     ]
+    if why := client.why_no_contexts:
+        found.append(Finding("target", "problem", f"it runs no contexts: {why}", advice_for("no_contexts")))
     if status["worker_restarts"]:
         advice = "rare restarts do no harm; if they are frequent, look into the server's log"
         found.append(Finding("target", "note", f"its worker was {restarts_of(status)}", advice))

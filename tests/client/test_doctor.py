@@ -16,7 +16,8 @@ import pytest
 
 import gputune.client
 from gputune.client.advice import ADVICE
-from gputune.client.doctor import diagnosis, drivers, onnxruntime, software
+from gputune.client.doctor import contexts, diagnosis, drivers, onnxruntime, software
+from gputune.client.doctor.contexts import check_contexts
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.drivers import check_drivers
 from gputune.client.doctor.findings import Area, Finding, exit_code, softened
@@ -31,6 +32,8 @@ from gputune.client.target.adb import python as adb_python
 from gputune.client.target.adb.agent import Agent, Missing
 from gputune.client.target.adb.device import Seen
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.runtime.native import building
+from gputune.runtime.native.building import REMEDY, NotBuilt
 from gputune.server.protocol.errors import ERROR_NAMES
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 from tests.unused_ports import unused_port
@@ -111,6 +114,44 @@ def test_contexts_may_not_run_in_onnxruntime(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.setattr(onnxruntime, "_REGISTER", "import os; os.abort()")
     assert of([check_onnxruntime()], "note") == ["contexts do not run in onnxruntime: signal 6"]
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for native/, with a library in it that serves as the C runtime."""
+    (tmp_path / "lib").mkdir()
+    library = tmp_path / "lib" / "runtime.so"
+    library.touch()
+    monkeypatch.setattr(building, "FOLDER", tmp_path)
+    monkeypatch.setattr(contexts, "runtime_library", lambda: library)
+    monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
+    monkeypatch.delenv("GPUTUNE_RUNTIME_LIBRARY", raising=False)
+    return library
+
+
+def test_where_the_c_runtime_comes_from_is_told(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_contexts().line == f"contexts run by the C runtime, from the wheel ({runtime})"
+    monkeypatch.setattr(building, "FOLDER", runtime.parent)
+    assert check_contexts().line == f"contexts run by the C runtime, compiled on this machine ({runtime})"
+    monkeypatch.setenv("GPUTUNE_RUNTIME_LIBRARY", str(runtime))
+    assert check_contexts().line == f"contexts run by the C runtime, by GPUTUNE_RUNTIME_LIBRARY ({runtime})"
+
+
+def test_what_runs_no_contexts_is_a_problem(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Path:
+        raise NotBuilt("there is no C compiler")
+
+    monkeypatch.setattr(contexts, "runtime_library", refuse)
+    found = check_contexts()
+    line = "no context runs here, because the C runtime is not here: there is no C compiler"
+    assert (found.status, found.line, found.advice) == ("problem", line, REMEDY)
+    monkeypatch.setenv("GPUTUNE_RUNTIME", "c++")
+    assert check_contexts().line == "GPUTUNE_RUNTIME is 'c++', expected 'python' or 'c'"
+    monkeypatch.setenv("GPUTUNE_RUNTIME", "python")
+    assert (check_contexts().status, check_contexts().line) == (
+        "note",
+        "contexts run in Python, because GPUTUNE_RUNTIME is not 'c'",
+    )
 
 
 def test_a_command_that_fails_is_told_by_its_last_line() -> None:
@@ -255,6 +296,7 @@ class FakeClient:
         assert identity is not None
         self.device = identity.to_dict()
         self.server: dict[str, object] = {}
+        self.why_no_contexts = ""
         self._restarts = restarts
 
     def status(self) -> StatusReport:
@@ -286,6 +328,13 @@ def test_a_target_that_answers_is_told_with_what_it_says(port: int) -> None:
     assert of(findings, "ok")[-2].startswith("its device is Adreno (Test")
     assert of(findings, "ok")[-1] == "its clients: 3; running: nothing; 2 requests waiting"
     assert "2 times, last because SIGSEGV while launching" in of(findings, "note")[0]
+
+
+def test_a_target_that_runs_no_contexts_is_a_problem(port: int) -> None:
+    client: Any = FakeClient()
+    client.why_no_contexts = "there is no C compiler; install one"
+    findings = check_target(f"127.0.0.1:{port}", "--target", lambda: client)
+    assert of(findings, "problem") == ["it runs no contexts: there is no C compiler; install one"]
 
 
 def test_an_agent_is_reached_by_the_server_that_is_started_for_it() -> None:
