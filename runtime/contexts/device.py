@@ -15,7 +15,7 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.backends.sources import Prove
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.devices.discovery import OPENCL, DeviceReport
-from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, opencl_library
+from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, loaded_library, opencl_library
 from gputune.runtime.devices.features import AskedOnce
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors, variables
@@ -196,7 +196,7 @@ def beside(backend: Backend) -> NativeDevice:
     DeviceError."""
     found = _beside.get(backend)
     if found is None:
-        named = opencl_library().get(OPENCL_LIBRARY)
+        named = opencl_library().get(OPENCL_LIBRARY) or loaded_library()  # that of pyopencl, whatever variables name
         given = backend.context_pointer, backend.device_pointer
         open_device = functools.partial(library().device, opencl=named, given=given)
         found = _beside[backend] = NativeDevice(open_device, backend.identity.driver, backend.prove)

@@ -75,3 +75,14 @@ def opencl_library() -> dict[str, str]:
         for path in sorted(Path(folder).glob(".libs/libOpenCL*")):
             return {OPENCL_LIBRARY: str(path), "PYOPENCL_HOME": folder}
     return {}
+
+
+def loaded_library(maps: Path = Path("/proc/self/maps")) -> str | None:
+    """Return the OpenCL library that this process has open, such as the system's for a pyopencl that brings none; None
+    if there is none. maps: what the kernel says of the process' memory."""
+    try:
+        lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    paths = (line[line.index("/") :] for line in lines if "/" in line)
+    return next((path for path in paths if Path(path).name.startswith("libOpenCL")), None)

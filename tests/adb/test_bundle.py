@@ -19,6 +19,8 @@ import build_target
 from gputune.client.target.adb.bundle import bundle_bytes, write_bundle
 from gputune.client.target.client import TargetClient
 from gputune.runtime.native.building import PARTS, REMEDY_OF_BUNDLES
+from tests.devices import device
+from tests.opencl.server.test_contexts_in_c import doubled, doubling_context
 from tests.opencl.server.test_requests import measuring_request, variant
 
 from .bare import LACKS, bare_python, driver_settings
@@ -144,6 +146,16 @@ def test_a_server_from_the_bundle_without_a_compiler_names_the_agent(serve: Serv
     with serve(**driver_settings(), GPUTUNE_RUNTIME="c", GPUTUNE_CC="none") as client:
         assert client.why_no_contexts == f"the C runtime is not here: GPUTUNE_CC is 'none'; {REMEDY_OF_BUNDLES}"
         assert "gputune's agent" in REMEDY_OF_BUNDLES
+
+
+@pytest.mark.opencl
+@pytest.mark.night
+def test_a_server_from_the_bundle_compiles_the_c_runtime(serve: Serve, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with serve(**driver_settings(), GPUTUNE_RUNTIME="c", XDG_CACHE_HOME=str(tmp_path)) as client:
+        assert client.why_no_contexts == ""
+        assert len(list((tmp_path / "gputune" / "native").glob("runtime-*.so"))) == 1
+        assert doubled(client, client.load_context(doubling_context(device(), tmp_path)).context)
 
 
 def test_without_numpy_it_says_so_in_one_line(python: Path, bundle: Path) -> None:

@@ -18,6 +18,7 @@ from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.contexts.device import beside, lost
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.drivers import loaded_library
 from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ExecuteContext, Limits, LoadContext
 from gputune.server.worker.link import PutContext
 from gputune.server.workers import process
@@ -40,6 +41,8 @@ __kernel void twice(__global const float *x, __global float *y) {
 """
 LIMITS = Limits(request_seconds=15)
 
+pytestmark = pytest.mark.own("it runs contexts in C, for a limited time")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _in_c() -> Iterator[None]:
@@ -51,11 +54,10 @@ def _in_c() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def context(report: DeviceReport, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A context for another version of the driver, so that its program is built from source."""
+def doubling_context(report: DeviceReport, folder: Path) -> bytes:
+    """Return a context for another version of the driver, so that its program is built from source."""
     assert report.identity is not None
-    path = tmp_path_factory.mktemp("twice") / "twice.bin"
+    path = folder / "twice.bin"
     refs = BufferRef("input", 0, 0, NBYTES), BufferRef("output", 0, 0, NBYTES)
     launch = LaunchRecord("op", "0" * 64, 0, "twice", (ELEMENTS,), (ELEMENTS,), refs)
     inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
@@ -64,6 +66,11 @@ def context(report: DeviceReport, tmp_path_factory: pytest.TempPathFactory) -> b
     graph = GraphRecord("twice", inputs, outputs, (launch,), ())
     write_context(path, Context((graph,), programs, (), made_for.to_dict(), "test", {}, {}, True))
     return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def context(report: DeviceReport, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return doubling_context(report, tmp_path_factory.mktemp("twice"))
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +97,13 @@ def test_it_runs(client: TargetClient, context: bytes) -> None:
     assert client.why_no_contexts == ""
 
 
-CULPRITS = {
-    "crashes": (WILD, "worker_died", "SIGSEGV|SIGBUS|SIGABRT"),
-    "never ends": (ENDLESS, "worker_timeout", "request_seconds"),
-}
-
-
-@pytest.mark.parametrize(("values", "name", "words"), CULPRITS.values(), ids=CULPRITS)
+@pytest.mark.parametrize(
+    ("values", "name", "words"),
+    [
+        pytest.param(WILD, "worker_died", "SIGSEGV|SIGBUS|SIGABRT", id="crashes"),
+        pytest.param(ENDLESS, "worker_timeout", "request_seconds", id="never ends", marks=pytest.mark.night),
+    ],
+)
 def test_a_context_that_fails_is_charged_alone(
     server: tuple[str, int], client: TargetClient, context: bytes, values: Any, name: str, words: str
 ) -> None:
@@ -110,6 +117,7 @@ def test_a_context_that_fails_is_charged_alone(
         assert client.status().worker_restarts == before + 1
 
 
+@pytest.mark.night
 def test_a_client_lives_and_cancels_while_an_inference_runs(
     server: tuple[str, int], client: TargetClient, context: bytes
 ) -> None:
@@ -160,6 +168,7 @@ def test_other_threads_of_a_worker_go_on_while_an_inference_runs(
 
 def test_a_device_is_lost_if_contexts_have_lost_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     native = beside(backend)
+    assert "libOpenCL" in str(loaded_library()), "both use the same one"
     assert not lost(backend)
     monkeypatch.setattr(native, "lost", lambda: True)
     assert lost(backend)

@@ -14,6 +14,7 @@ from tests.shared_server import SharedServer
 
 from .test_requests import measuring_request, variant
 
+pytestmark = pytest.mark.own("it has no C runtime")
 WHY = f"the C runtime is not here: GPUTUNE_CC is 'none'; {REMEDY}"
 
 
