@@ -23,9 +23,13 @@ from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, Exe
 from gputune.server.worker.link import PutContext
 from gputune.server.workers import process
 from gputune.server.workers.process import WorkerEnded, WorkerProcess
+from tests.client.commands import Generate, Gputune
 from tests.native.compiling import library
 from tests.server.conftest import serving
+from tests.shared_server import SharedServer
 from tests.waiting import PATIENCE_SECONDS, becomes
+
+from .test_without_c import target_options
 
 ELEMENTS = 64
 NBYTES = 4 * ELEMENTS
@@ -164,6 +168,43 @@ def test_other_threads_of_a_worker_go_on_while_an_inference_runs(
         return worker.ended.result()
 
     assert asyncio.run(run()) == 0
+
+
+@pytest.fixture
+def target() -> Iterator[SharedServer]:
+    server = SharedServer()
+    yield server
+    server.stop()
+
+
+def runs_in_c(target: SharedServer) -> bool:
+    """Return whether a worker of the target has loaded a context by the C runtime."""
+    workers = Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().split()
+    return any(str(library()) in Path(f"/proc/{worker}/maps").read_text() for worker in workers)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("way", ["tuning", "--verify", "net-run"])
+def test_all_that_runs_contexts_on_a_target_runs_c(
+    target: SharedServer, capfd: pytest.CaptureFixture[str], tmp_path: Path, way: str
+) -> None:
+    gputune, where = Gputune(capfd), target_options(target, tmp_path)
+    generate = Generate(gputune, tmp_path, where)
+    ran = generate()
+    assert ran.code == 0, ran.err
+    assert not runs_in_c(target), "what is not compared is not run"
+    if way == "net-run":
+        np.save(tmp_path / "x.npy", np.ones(ran.header.graphs[0].inputs[0].shape, np.float32))
+        (tmp_path / "inputs.txt").write_text(f"{tmp_path / 'x.npy'}\n")
+        run = "--retrieve_context", ran.context, "--input_list", tmp_path / "inputs.txt"
+        other = gputune("net-run", *run, "--output_dir", tmp_path / "results", *where)
+    elif way == "tuning":
+        other = generate(effort="quick", compare_seconds=1)
+        assert "end to end" in other.err
+    else:
+        other = generate(way)
+    assert other.code == 0, other.err
+    assert runs_in_c(target)
 
 
 def test_a_device_is_lost_if_contexts_have_lost_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

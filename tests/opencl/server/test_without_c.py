@@ -8,7 +8,6 @@ import pytest
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.runtime.native.building import REMEDY
-from tests.client import models
 from tests.client.commands import Generate, Gputune
 from tests.shared_server import SharedServer
 
@@ -35,14 +34,17 @@ def client(target: SharedServer) -> Iterator[TargetClient]:
         yield client
 
 
-@pytest.fixture
-def generate(target: SharedServer, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Generate:
-    token = tmp_path / "token"
+def target_options(target: SharedServer, folder: Path) -> tuple[object, ...]:
+    """Return the options of commands for a target, whose token they find in the folder."""
+    token = folder / "token"
     token.touch(0o600)
     token.write_text(target.token)
-    made = Generate(Gputune(capfd), tmp_path, ("--target", f"{target.host}:{target.port}", "--token_file", token))
-    made.model = models.conv_relu_gemm()
-    return made
+    return "--target", f"{target.host}:{target.port}", "--token_file", token
+
+
+@pytest.fixture
+def generate(target: SharedServer, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Generate:
+    return Generate(Gputune(capfd), tmp_path, target_options(target, tmp_path))
 
 
 def test_it_says_so_and_measures_kernels(client: TargetClient) -> None:
