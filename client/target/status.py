@@ -42,6 +42,7 @@ def lines_of(status: Mapping[str, Any]) -> list[str]:
     state = ", ".join(
         f"{name} {_short(value)}" for name, value in sorted(status["state"].items()) if name not in COUNTS
     )
+    why = status["server"].get("no_contexts", "")  # older servers do not say it
     return [
         f"{status['address']}: {software_of(status)}",
         f"device   {device_of(status)}",
@@ -51,6 +52,7 @@ def lines_of(status: Mapping[str, Any]) -> list[str]:
         f"memory   {memory_of(status)}",
         f"answered {answered or 'nothing yet'}",
         f"state    {state or 'nothing can be read'}",
+        *([f"contexts do not run: {why}"] if why else []),
     ]
 
 

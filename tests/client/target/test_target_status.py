@@ -50,6 +50,10 @@ def test_a_status_is_told_in_lines() -> None:
     )
     assert "started again 1 time, last because SIGSEGV while launching" in again
     assert "running: nothing; 0 requests waiting" in again
+    assert "contexts" not in again
+    without = described()
+    without["server"]["no_contexts"] = "there is no C compiler"
+    assert lines_of(without)[-1] == "contexts do not run: there is no C compiler"
 
 
 def test_text_from_elsewhere_gives_a_terminal_no_orders() -> None:
