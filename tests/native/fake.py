@@ -11,7 +11,15 @@ import numpy as np
 
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.format import write_context
-from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.context.records import (
+    BufferRef,
+    Context,
+    GraphRecord,
+    LaunchRecord,
+    MemoryType,
+    ProgramRecord,
+    TensorRecord,
+)
 from tests.native.compiling import OPTIMISED, compiled, sanitizers
 
 HERE = Path(__file__).parent
@@ -157,9 +165,11 @@ def doubling_context(
     apart: int = NBYTES,
     configuration: Mapping[str, Any] | None = None,
     needs: Sequence[Sequence[int]] = (),
+    memory_type: MemoryType = "raw",
 ) -> Path:
     """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages, whose
-    parts are so many bytes apart. needs: arenas of each graph instead of that one, of which it uses the first."""
+    parts are so many bytes apart. needs: arenas of each graph instead of that one, of which it uses the first;
+    memory_type: what x and y are prepared for."""
     arenas = [BufferRef("arena", 0, place * apart, NBYTES) for place in range(2)]
     stages = [BufferRef("input", 0, 0, NBYTES), *(arenas[place % 2] for place in range(STAGES - 1))]
     stages.append(BufferRef("output", 0, 0, NBYTES))
@@ -167,7 +177,7 @@ def doubling_context(
         LaunchRecord(f"op {place}", "0" * 64, 0, "twice", (ELEMENTS,), (4,), pair)
         for place, pair in enumerate(itertools.pairwise(stages))
     )
-    inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
+    inputs, outputs = ((TensorRecord(name, (ELEMENTS,), memory_type=memory_type),) for name in "xy")
     sizes = needs or [(apart + NBYTES,)] * len(graphs)
     records = [
         GraphRecord(name, inputs, outputs, launches, tuple(each)) for name, each in zip(graphs, sizes, strict=True)

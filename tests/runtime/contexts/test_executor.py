@@ -164,6 +164,17 @@ def test_an_inference_in_place_needs_memory_that_host_and_device_share(executor:
             executor.run_in_place()
 
 
+def test_what_c_warns_of_in_an_inference_is_told_once(opened: NativeDevice, tmp_path: Path) -> None:
+    with loaded(opened, doubling_context(tmp_path / "a.bin", device=CPU, memory_type="memhandle")) as executor:
+        assert executor.warnings == []
+        with pytest.warns(UserWarning, match="was prepared for memory handles and is given as an array") as told:
+            executor.run({"x": X})
+        assert [str(one.message) for one in told] == [f"graph 'main': {text}" for text in executor.warnings]
+        with warnings.catch_warnings(action="error"):
+            np.testing.assert_array_equal(executor.run({"x": X})["y"], Y)
+        assert len(executor.warnings) == 2
+
+
 # --- what it is, and its end --------------------------------------------------------------------------
 
 
