@@ -128,6 +128,7 @@ OWN_PROCESSES = {
     "client/compare/contender.py": "what the process that has started it writes",
     "client/compare/turns.py": "what a process of its own answers",
     "runtime/backends/probe.py": "an argument from the process that has started it",
+    "runtime/contexts/probe.py": "an argument from the process that has started it",
     "runtime/devices/discovery.py": "what a process of its own answers",
     "server/worker/__main__.py": "arguments from the daemon",
 }
