@@ -240,7 +240,7 @@ class ContextFile(Closing):
         return self._opened.whole_file if self.whole else None
 
     def is_at(self, path: str) -> bool:
-        """Whether the file that is open still has this path."""
+        """Return whether the file that is open still has this path."""
         return self._opened.is_at(path)
 
     def pieces(self) -> Iterator[bytes | memoryview]:

@@ -51,7 +51,7 @@ class OpenFile:
         )
 
     def is_at(self, path: str) -> bool:
-        """Whether it is the file that has this path now."""
+        """Return whether it is the file that has this path now."""
         try:
             return os.path.samestat(Path(path).stat(), os.fstat(self._descriptor))
         except OSError:
@@ -92,7 +92,7 @@ class Extent:
         return self._source.path
 
     def is_at(self, path: str) -> bool:
-        """Whether the file that is open has this path now."""
+        """Return whether the file that is open has this path now."""
         return isinstance(self._source, OpenFile) and self._source.is_at(path)
 
     def pieces(self) -> Iterator[memoryview]:

@@ -31,7 +31,7 @@ _KINDS: Mapping[str, Kind] = {"fine-grain SVM buffer": "svm", "cl_intel_unified_
 _MOST_TRIED = 8
 """Devices of a platform among which one is looked for."""
 _IN_MEMORY = "context in memory"
-"""What the C runtime calls a context that it reads from bytes."""
+"""The name that the C runtime gives a context that it reads from bytes."""
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from gputune.runtime.native.memory import Memory, address_of
 from gputune.runtime.values import MOST_KNOWN, Array, Kind, Known, Tensor, Tensors, Value
 
 _SHARED = "shared"
-"""What C says of memory that host and device see without commands."""
+"""The kind, in C, of memory that host and device see without commands."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class _Taken:
 
 
 class NativeTensors(Tensors[_Tensor, _Taken]):
-    """Of one loaded graph. run: runs an inference on the values that were given last."""
+    """Hold the tensors of one loaded graph. run: runs an inference on the values that were given last."""
 
     def __init__(self, device: NativeDevice, graph: Graph, record: GraphRecord, warn: Callable[[str], None]) -> None:
         super().__init__(record, _Tensor, warn)

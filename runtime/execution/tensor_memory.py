@@ -50,7 +50,7 @@ class _Tensor(Tensor):
 
 
 class TensorMemory(Tensors[_Tensor, Imported]):
-    """Of one loaded graph, whose launches a binder knows."""
+    """Hold the tensors of one loaded graph, whose launches a binder knows."""
 
     def __init__(
         self, backend: Backend, graph: GraphRecord, binder: Binder, warn: Callable[[str], None], alignment: int = 1

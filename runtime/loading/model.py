@@ -110,7 +110,7 @@ class ContextSource:
 
 @dataclass(frozen=True)
 class Model:
-    """What a file holds. ep_model: its EPContext nodes, if it is an ONNX file; package: whether it is a package."""
+    """Describe what a file holds. ep_model: the EPContext nodes of an ONNX file; package: whether it is a package."""
 
     path: Path
     package: bool = False
