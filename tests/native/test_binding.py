@@ -90,11 +90,6 @@ def test_its_structures_lie_as_in_c(c_compiler: str, tmp_path: Path) -> None:
 # --- objects ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return doubling_context(tmp_path / "a.bin")

@@ -13,14 +13,8 @@ from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.native.binding import Device, File, Native
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 ONES = np.ones(ELEMENTS, np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _no_descriptor_is_left(fake: Fake) -> Iterator[None]:
-    before = len([*Path("/proc/self/fd").iterdir()])
-    yield
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Test the C runtime on an OpenCL library whose calls may all fail: a named error, and nothing is leaked."""
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +11,8 @@ from gputune.runtime.native.binding import Group, Native
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, Fake, compact_context, doubling_context
 
+pytestmark = pytest.mark.usefixtures("all_is_released")
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
-
-
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
-@pytest.fixture(autouse=True)
-def _all_is_released(fake: Fake) -> Iterator[None]:
-    fake.fail_at(0)
-    yield
-    fake.fail_at(0)
-    assert fake.alive == 0
 
 
 def infer(native: Native, fake: Fake, path: Path) -> list[np.ndarray]:

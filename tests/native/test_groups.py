@@ -13,30 +13,10 @@ from gputune.runtime.native.binding import Device, File, Graph, Native
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, WEIGHTS_BYTES, Fake, doubling_context, weighted_context
 
+pytestmark = pytest.mark.usefixtures("all_is_released")
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
 COMMAND_BUFFERS = 1
 Make = Callable[..., File]
-
-
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
-@pytest.fixture(autouse=True)
-def _all_is_released(fake: Fake) -> Iterator[None]:
-    fake.fail_at(0)
-    yield
-    fake.fail_at(0)
-    fake.meet(0)
-    fake.records(0)
-    assert fake.alive == 0
-
-
-@pytest.fixture
-def device(native: Native, fake: Fake) -> Iterator[Device]:
-    with native.device(opencl=str(fake.path)) as device:
-        yield device
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from gputune.runtime.native.binding import Device
 from gputune.runtime.native.memory import Memory
 from tests.native.importing import DMA_BUF_BYTES, UNIFIED, Answers, Importing, dma_buf, importing_library
 
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 READ_WRITE, USE_HOST_PTR, ALLOC_HOST_PTR, SVM, EXT_HOST_PTR = 1, 1 << 3, 1 << 4, 1 << 10, 1 << 29
 MAP = 3
 KHR = "cl_khr_external_memory", "cl_khr_external_memory_dma_buf"
@@ -25,13 +25,6 @@ IN_QUALCOMM = DMA_BUF_BYTES - 128
 BUFFER = 0x777
 Make = Callable[[Device], contextlib.AbstractContextManager[Memory]]
 Calls = Callable[[Memory], list[list[Any]]]
-
-
-@pytest.fixture(autouse=True)
-def _no_descriptor_is_left(fake: Importing) -> Iterator[None]:
-    before = len([*Path("/proc/self/fd").iterdir()])
-    yield
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 @pytest.fixture(scope="module")

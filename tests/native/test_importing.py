@@ -17,6 +17,7 @@ from gputune.runtime.native.memory import Memory
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, doubling_context
 from tests.native.importing import UNIFIED, Answers, Importing, dma_buf, importing_library
 
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 KHR = "cl_khr_external_memory", "cl_khr_external_memory_dma_buf"
 TAKES_DMA_BUF: Answers = {0x204F: [0x2060, 0x2067]}
 ARM_DMA_BUF = "cl_arm_import_memory", "cl_arm_import_memory_dma_buf"
@@ -28,13 +29,6 @@ LIKE_A_PAGE: Answers = UNIFIED | {0x101D: 128}
 Make = Callable[[Device], contextlib.AbstractContextManager[Memory]]
 READ, WRITE, END = 1, 2, 4
 """Flags of which a dma-buf's exporter is told."""
-
-
-@pytest.fixture(autouse=True)
-def _no_descriptor_is_left(fake: Importing) -> Iterator[None]:
-    before = len([*Path("/proc/self/fd").iterdir()])
-    yield
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 @pytest.fixture(scope="module")

@@ -11,29 +11,10 @@ from gputune.runtime.native.binding import Device, Graph, Native
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context, named_context
 
+pytestmark = pytest.mark.usefixtures("all_is_released")
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
 COMMAND_BUFFERS = 1
 Load = Callable[..., Graph]
-
-
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
-@pytest.fixture(autouse=True)
-def _all_is_released(fake: Fake) -> Iterator[None]:
-    fake.fail_at(0)
-    yield
-    fake.fail_at(0)
-    fake.records(0)
-    assert fake.alive == 0
-
-
-@pytest.fixture
-def device(native: Native, fake: Fake) -> Iterator[Device]:
-    with native.device(opencl=str(fake.path)) as device:
-        yield device
 
 
 @pytest.fixture

@@ -20,11 +20,6 @@ INFERENCES = 50
 ONES = np.ones(ELEMENTS, np.float32)
 
 
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
 @pytest.fixture
 def file(native: Native, tmp_path: Path) -> Iterator[File]:
     with native.open(doubling_context(tmp_path / "a.bin")) as opened:

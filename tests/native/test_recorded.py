@@ -21,11 +21,6 @@ DECIDED = 2 * TURNS + 4
 IN_TURNS = TURNS * ["launches", "recorded"]
 
 
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
 @pytest.fixture(autouse=True)
 def _all_is_released(fake: Fake) -> Iterator[None]:
     yield

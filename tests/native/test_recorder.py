@@ -34,11 +34,6 @@ class Observing:
         return {"observed": {"noted": float(len(self.noted))}}
 
 
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
 @pytest.fixture
 def file(native: Native, tmp_path: Path) -> Iterator[File]:
     with native.open(doubling_context(tmp_path / "a.bin")) as opened:

@@ -25,11 +25,6 @@ USERS: dict[str, Callable[[Device, File, Path], AbstractContextManager[object]]]
 }
 
 
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
 @pytest.fixture(params=[True, False], ids=["cpu", "gpu"])
 def is_cpu(fake: Fake, request: pytest.FixtureRequest) -> Iterator[bool]:
     fake.fail_at(0)

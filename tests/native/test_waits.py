@@ -15,11 +15,6 @@ VALUES = np.arange(ELEMENTS, dtype=np.float32)
 NOTHING, COMMAND_BUFFERS = 0, 1
 
 
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Fake:
-    return Fake()
-
-
 @pytest.fixture(autouse=True)
 def _all_is_released(fake: Fake) -> Iterator[None]:
     yield
