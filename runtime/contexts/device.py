@@ -25,7 +25,7 @@ from gputune.runtime.native.building import runtime_library, why_no_runtime
 from gputune.runtime.native.memory import Memory
 
 RUNTIME = "GPUTUNE_RUNTIME"
-"""The environment variable that says which runtime runs contexts on OpenCL devices: "python", the default, or "c"."""
+"""The environment variable that says which runtime runs contexts on OpenCL devices: "c", the default, or "python"."""
 _KINDS: Mapping[str, Kind] = {"fine-grain SVM buffer": "svm", "cl_intel_unified_shared_memory": "usm"}
 """Kinds of handles by the importers whose memory they are; others are mapped."""
 _MOST_TRIED = 8
@@ -133,7 +133,7 @@ OpenDevice = Backend | NativeDevice
 
 def runs_in_c() -> bool:
     """Return whether contexts on OpenCL devices run by the C runtime. Raises ValueError for an unknown runtime."""
-    named = os.environ.get(RUNTIME) or "python"
+    named = os.environ.get(RUNTIME) or "c"
     if named not in ("python", "c"):
         raise ValueError(f"{RUNTIME} is {named!r}, expected 'python' or 'c'")
     return named == "c"

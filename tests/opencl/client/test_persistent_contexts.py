@@ -32,7 +32,6 @@ from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, Gr
 from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from tests.client.model.test_alternatives import two_blocks
@@ -277,27 +276,6 @@ def test_it_is_resumed_behind_each_launch(
             assert first == part.begin + complete or (not last and first < part.begin + complete)
     assert executor.runs is not None
     assert executor.runs.persistent == 0
-
-
-def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
-    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = contexts(backend, plan, tmp_path / "model.bin")
-    context = rewritten(path, lambda graph: graph)
-    (graph,) = context.graphs
-    first = min({each.program for each in graph.launches} - {each.program for each in graph.persistent})
-    programs = list(context.programs)
-    programs[first] = dataclasses.replace(programs[first], binary=b"nothing")
-    write_context(path, dataclasses.replace(context, programs=programs))
-    with open_context(path) as file:
-        executor = executor_on(backend, file, None, strict=False)
-    assert not executor.warnings
-    given_up(monkeypatch)
-    with pytest.warns(UserWarning, match=f"refuses the binary of program {first}"):
-        for _ in range(20):
-            assert_right(executor, plan, inputs_of(executor, 0))
-    (warning,) = executor.warnings
-    assert f"refuses the binary of program {first}" in warning
 
 
 def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Context:

@@ -75,7 +75,7 @@ def test_each_combination_costs_what_it_does_in_python(
     arrays = np.zeros((4, NBYTES + 4096), np.uint8)  # with places in them that are aligned for any device
     for number, name in enumerate("xy" if given != "arrays" else ""):
         lie = [row[-row.ctypes.data % 4096 :][:NBYTES] for row in arrays[2 * number : 2 * number + 2]]
-        theirs[name] = backend.allocate_handle(NBYTES) if given == "own" else MemHandle.allocate(NBYTES)
+        theirs[name] = executor.backend.allocate_handle(NBYTES) if given == "own" else MemHandle.allocate(NBYTES)
         if given == "memfd":
             with MemHandle.allocate(NBYTES) as memfd:
                 ours[name] = device.import_(memfd.fileno(), NBYTES)

@@ -10,6 +10,7 @@ import pyopencl as cl
 import pytest
 
 from gputune.runtime.backends import Backend
+from gputune.runtime.contexts.device import beside
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.native.binding import Graph, Native
 from tests.native.compiling import library
@@ -66,13 +67,13 @@ def application(backend: Backend) -> Application:
 
 @pytest.fixture
 def made(backend: Backend, plan: Any, tmp_path: Path) -> Iterator[tuple[Path, dict[str, np.ndarray], Bits, int]]:
-    """Return a context's file, inputs, what Python's runtime gives for them, and the bytes that it holds meanwhile."""
+    """Return a context's file, inputs, what it gives for them beside a backend, and the bytes that it holds."""
     path = contexts(backend, plan, tmp_path / "model.bin")
-    before = backend.allocated_bytes
+    before = beside(backend).allocated_bytes
     executor = loaded(backend, path)
     inputs = inputs_of(executor, 0)
     wanted = {name: array.tobytes() for name, array in executor.run(inputs).items()}
-    yield path, inputs, wanted, backend.allocated_bytes - before
+    yield path, inputs, wanted, executor.device_bytes - before
     executor.close()
 
 
@@ -103,7 +104,7 @@ def test_it_computes_the_same_bits_in_an_open_context_and_by_the_number_of_disco
     assert application.computes()
 
 
-def test_as_many_bytes_are_held_as_in_python(
+def test_as_many_bytes_are_held_in_each_context(
     native: Native, application: Application, made: tuple[Path, dict[str, np.ndarray], Bits, int]
 ) -> None:
     path, _, _, held = made
