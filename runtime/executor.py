@@ -18,7 +18,7 @@ from gputune.core.errors import CannotMark, ContextClosed
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing, Opened
 from gputune.core.statuses import ContextChoice
-from gputune.runtime.backends import Backend, Buffer
+from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.counters import MemoryCounters
@@ -306,10 +306,6 @@ class Executor(Closing):
     def join_output(self, output: str, other: Executor, name: str) -> None:
         """Join an output of this graph and an input of another graph on the same device in one new buffer that only the
         device uses; from now on neither takes or returns it. For pipelines, before the first inference."""
-
-    @abstractmethod
-    def use_arenas(self, arenas: list[Buffer]) -> None:
-        """Let all launches use these arenas, each at least as large as the graph's; for groups, which hold a turn."""
 
     @abstractmethod
     def wait(self) -> None:

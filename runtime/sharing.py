@@ -1,4 +1,4 @@
-"""Share between executors on one device what they need not have twice: arenas, weights and programs."""
+"""Share between executors on one device what they need not have twice: arenas and weights."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from gputune.runtime.backends import Buffer, Program
+from gputune.runtime.backends import Buffer
 
 
 @dataclass(eq=False)
 class SharedParts:
-    """Weights and programs by their digests, those that an executor holds.
+    """Weights by their digests, those that an executor holds.
 
     turn: held during an inference and while memory is exchanged; arenas: those that all use in turns, None where each
     executor has its own; persistent: whether persistent kernels may run, which need all processors for themselves.
@@ -22,7 +22,6 @@ class SharedParts:
     arenas: list[Buffer] | None = None
     persistent: bool = True
     weights: MutableMapping[Hashable, Buffer] = field(default_factory=WeakValueDictionary)
-    programs: MutableMapping[Hashable, Program] = field(default_factory=WeakValueDictionary)
 
     def weights_of(self, digest: Hashable, upload: Callable[[], Buffer]) -> Buffer:
         """Return the weights of that digest, uploaded where no executor holds them."""

@@ -218,7 +218,7 @@ class _Tensors(Tensors[Tensor, Imported]):
         memory = self._memory_of(tensor)
         if tensor.kind == "input":
             self._count(tensor, known).writes += 1
-            self._backend.begin_write(memory, tensor.seen_in(value))
+            self._backend.write(memory, tensor.seen_in(value))
 
     def take(self, tensor: Tensor, value: Value) -> Array:
         """Return an output."""
@@ -264,7 +264,7 @@ class _Tensors(Tensors[Tensor, Imported]):
 
     def _memory_of(self, tensor: Tensor) -> Buffer:
         if tensor.label not in self._own:
-            self._own[tensor.label] = self._backend.allocate_shared(tensor.record.nbytes)
+            self._own[tensor.label] = self._backend.allocate(tensor.record.nbytes)
             self._own_memory(tensor, asked=False)
         return self._own[tensor.label]
 

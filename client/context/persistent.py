@@ -18,7 +18,7 @@ EfficientNet-Lite0 took 1.11 times as long, MobileNetV2 1.05 times.
 
 Waiting is bounded, because another program may have the processor of a group that others wait for, for whole time
 slices of the system. A group that has waited too long raises a flag. All groups then leave, also those of later
-persistent kernels of the same inference. The flag says from which launch on runtime/execution/persistent.py has to run
+persistent kernels of the same inference. The flag says from which launch on runtime/native/src/persistent.c has to run
 the inference by launches.
 
 Nothing complete is computed again. A group waits after a launch only when all portions of the launch are taken, and a
@@ -29,8 +29,8 @@ its inputs unchanged.
 
 Two things are needed: a driver that runs as many groups at once as there are compute units (`groups_at_once` in
 core/quirks.py; elsewhere groups could wait for others forever), and launches whose work-items do not wait for each
-other, as their families declare. A context holds both forms, and runtime/execution/breaker.py decides between them at
-run time.
+other, as their families declare. A context holds both forms, and runtime/native/src/persistent.c decides between them
+at run time.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import sys
 from importlib import metadata
 
 from gputune.client.doctor.findings import Finding
-from gputune.runtime.native.building import NotBuilt, native_part
+from gputune.runtime.native.building import REMEDY, runtime_library, why_no_runtime
 
 INSTALL = "install gputune again with pip, into the environment of this Python"
 
@@ -29,17 +29,14 @@ def check_software() -> list[Finding]:
         found.append(Finding("software", "ok", ", ".join(there)))
     for name in (name for name, version in versions.items() if not version):
         found.append(Finding("software", "problem", f"the package {name} is not installed", INSTALL))
-    return [*found, _launching()]
+    return [*found, _running()]
 
 
-def _launching() -> Finding:
-    """Return which loop enqueues launches."""
-    try:
-        library = native_part("loop")
-    except NotBuilt as error:
-        slow = f"launches are enqueued from Python, about 1 us each more than from C: {error}"
-        return Finding("software", "note", slow)
-    return Finding("software", "ok", f"launches are enqueued from C ({library})")
+def _running() -> Finding:
+    """Return which C runtime runs contexts."""
+    if why := why_no_runtime():
+        return Finding("software", "problem", why.partition("; ")[0], REMEDY)
+    return Finding("software", "ok", f"contexts run by {runtime_library()}")
 
 
 def _version(package: str) -> str:

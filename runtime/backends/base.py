@@ -32,7 +32,6 @@ from gputune.runtime.backends.answers import (
 from gputune.runtime.backends.sources import Prove, refuse_files, unproven
 from gputune.runtime.devices import load, state
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.queues.recorded import RecordedQueue
 
 HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
@@ -389,10 +388,6 @@ class Backend(ABC):
                 self.enqueue(bound)
 
         return start
-
-    def recorded_queue(self) -> RecordedQueue | str:
-        """Return how launches on its queue are recorded, to be enqueued by one call, or why they cannot be."""
-        return "the device enqueues launches one by one"
 
     @contextmanager
     def timing(self) -> Iterator[None]:

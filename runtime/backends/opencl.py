@@ -37,9 +37,6 @@ from gputune.runtime.devices.settings import deciding, scarce_processors
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.ladder import Ladder
 from gputune.runtime.memory.opencl_calls import SIGNATURES, OpenCLCalls, Place, error_name, symbols_of
-from gputune.runtime.queues.choice import recorded_queue
-from gputune.runtime.queues.loop import in_c
-from gputune.runtime.queues.recorded import RecordedQueue
 
 Error = cl.Error
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
@@ -195,16 +192,6 @@ class OpenCLBackend(Backend):
 
     def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
         queue, sequence = self._queue, [one for bound in bounds for one in bound.sequence]
-        kernels = [(one.kernel.int_ptr, one.global_size, one.local_size) for one in sequence]
-        if (enqueue := in_c(self._symbol("clEnqueueNDRangeKernel"), queue.int_ptr, kernels)) is not None:
-
-            def start_in_c() -> None:
-                drivers().check()
-                if code := enqueue():
-                    kind = LimitExceeded if code in _LIMITS else LaunchFailed
-                    raise kind(f"one of {len(sequence)} launches failed: {error_name(code)}")
-
-            return start_in_c
 
         def start() -> None:
             # The loop is not Python's, and kernels are looked up each time, because none may be held longer than its
@@ -214,10 +201,6 @@ class OpenCLBackend(Backend):
                 deque(map(cl.enqueue_nd_range_kernel, repeat(queue), map(_KERNEL, sequence), *sizes), maxlen=0)
 
         return start
-
-    def recorded_queue(self) -> RecordedQueue | str:
-        drivers().check()
-        return recorded_queue(self._ladder.calls, self.identity)
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:

@@ -24,8 +24,6 @@ from gputune.runtime.native.binding import Device, File, Native
 from gputune.runtime.native.building import runtime_library, why_no_runtime
 from gputune.runtime.native.memory import Memory
 
-RUNTIME = "GPUTUNE_RUNTIME"
-"""The environment variable that says which runtime runs contexts on OpenCL devices: "c", the default, or "python"."""
 _KINDS: Mapping[str, Kind] = {"fine-grain SVM buffer": "svm", "cl_intel_unified_shared_memory": "usm"}
 """Kinds of handles by the importers whose memory they are; others are mapped."""
 _MOST_TRIED = 8
@@ -128,15 +126,7 @@ class NativeDevice:
 
 
 OpenDevice = Backend | NativeDevice
-"""A device on which contexts run, in either runtime."""
-
-
-def runs_in_c() -> bool:
-    """Return whether contexts on OpenCL devices run by the C runtime. Raises ValueError for an unknown runtime."""
-    named = os.environ.get(RUNTIME) or "c"
-    if named not in ("python", "c"):
-        raise ValueError(f"{RUNTIME} is {named!r}, expected 'python' or 'c'")
-    return named == "c"
+"""A device on which contexts run: in the C runtime, or simulated."""
 
 
 def why_no_contexts(report: DeviceReport) -> str:
@@ -147,10 +137,10 @@ def why_no_contexts(report: DeviceReport) -> str:
 
 
 def in_c(backend: OpenDevice) -> NativeDevice | None:
-    """Return the device in the C runtime, in the same cl_context, if contexts on it run there. Raises DeviceError."""
+    """Return the device in the C runtime, in the same cl_context, unless it only simulates one. Raises DeviceError."""
     if isinstance(backend, NativeDevice):
         return backend
-    return beside(backend) if backend.device_pointer and runs_in_c() else None
+    return beside(backend) if backend.device_pointer else None
 
 
 def open_report(report: DeviceReport) -> NativeDevice:

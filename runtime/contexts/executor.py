@@ -162,10 +162,6 @@ class NativeExecutor(Executor):
         with self._turn():
             return NativeMarks(self._device.device, self._graph)
 
-    def use_arenas(self, arenas: list[Any]) -> None:
-        """Raise DeviceError."""
-        raise DeviceError("the C runtime exchanges arenas itself")
-
 
 def _loaded(
     device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None, stream: int

@@ -15,7 +15,7 @@ from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.package import Package, PackageEntry
 from gputune.runtime.context.records import ContextHeader
-from gputune.runtime.contexts.device import OpenDevice, open_report, runs_in_c
+from gputune.runtime.contexts.device import OpenDevice, open_report
 from gputune.runtime.devices.discovery import (
     NULL_REPORT,
     NULL_REPORTS,
@@ -86,7 +86,5 @@ def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> OpenDevic
 
 
 def open_reported(report: DeviceReport) -> OpenDevice:
-    """Open a device in the runtime that runs contexts on it."""
-    if report.backend == OPENCL and runs_in_c():
-        return open_report(report)
-    return open_backend(report, profiling=False)
+    """Open a device to run contexts on it."""
+    return open_report(report) if report.backend == OPENCL else open_backend(report)

@@ -1,4 +1,4 @@
-"""Make what runs a graph on an open device. This is the only place that knows which runtime does."""
+"""Make what runs a graph on an open device: the C runtime, or a model of a device that computes nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, OpenDevice, in_c
 from gputune.runtime.contexts.executor import NativeExecutor
-from gputune.runtime.contexts.needs import proved_needs
-from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.checks import graph_named
 from gputune.runtime.loading.verdict import verdict_on
@@ -18,22 +16,6 @@ from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.sharing import SharedParts
 from gputune.runtime.simulated import SimulatedExecutor
-
-
-def make_executor(
-    backend: Backend,
-    file: ContextFile,
-    graph: GraphRecord,
-    binaries: bool,
-    strict: bool,
-    device_open_ns: int = 0,
-    shared: SharedParts | None = None,
-) -> Executor:
-    """Return what runs a graph on an open device: from the context's binaries, or from source if `binaries` is False or
-    (unless `strict`) the driver refuses one. Raises WrongDevice if the device cannot run it, BuildFailed,
-    ContextError."""
-    make = PythonExecutor if backend.computes else SimulatedExecutor
-    return make(backend, file, graph, binaries, strict, device_open_ns, shared)
 
 
 def executor_on(
@@ -54,20 +36,12 @@ def executor_on(
     chosen = graph_named(file, graph)
     if (native := in_c(backend)) is not None:
         return _native_executor(native, file, chosen, strict, device_open_ns, shared)
-    assert isinstance(backend, Backend)
-    verdict, reason = verdict_on(file.header, [chosen], backend.identity, backend.computes)
+    assert isinstance(backend, Backend) and not backend.computes
+    verdict, reason = verdict_on(file.header, [chosen], backend.identity, computes=False)
     if verdict is ContextVerdict.UNSUPPORTED:
         raise WrongDevice(f"{file.path}: {reason}")
-    proved_needs(file, chosen, backend)
-    recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
-    if recompiles and strict:
-        raise WrongDevice(f"{file.path}: made for another device: {reason}")
-    executor = make_executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns, shared)
-    if recompiles:
-        executor.warnings.insert(0, f"building from source on another device: {reason}")
-        if file.choice is not None:
-            executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
-    return executor
+    binaries = verdict is ContextVerdict.OPTIMAL
+    return SimulatedExecutor(backend, file, chosen, binaries, strict, device_open_ns, shared)
 
 
 def _native_executor(

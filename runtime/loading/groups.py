@@ -28,6 +28,7 @@ from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.loading.model import ContextSource, context_sources, open_any
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.sharing import SharedParts
+from gputune.runtime.simulated import SimulatedExecutor
 from gputune.runtime.values import NOTHING, Array, Values
 
 
@@ -196,18 +197,17 @@ class ContextGroup(Closing):
         )
 
 
-class PythonArenas:
-    """Load the executors of a group, one for each stream, on arenas of these bytes."""
+class SimulatedArenas:
+    """Load the executors of a group on a device that computes nothing, one for each stream, on arenas of these
+    bytes."""
 
     def __init__(self, backend: Backend, arenas: Sequence[int], streams: int) -> None:
         """Raise DeviceError if the device does not have memory for the arenas."""
-        first = SharedParts(persistent=streams == 1)
+        first = SharedParts()
         self._streams = [(backend, first)]
         for _ in range(streams - 1):
-            another = SharedParts(persistent=False, weights=first.weights, programs=first.programs)
-            self._streams.append((backend.another_queue(), another))
-        for (_, shared), ours in zip(self._streams, self._allocated(arenas), strict=True):
-            shared.arenas = ours
+            self._streams.append((backend.another_queue(), SharedParts(weights=first.weights)))
+        self._use(self._allocated(arenas))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -230,38 +230,38 @@ class PythonArenas:
         return loaded
 
     def grow(self, file: ContextFile, arenas: Sequence[int], members: Iterable[Sequence[Executor]]) -> None:
-        """Exchange the arenas of all members for larger ones; if that fails, all have what they had before. file: needs
-        them."""
+        """Exchange the arenas of all members for larger ones; if there is no memory for them, nothing changes. file:
+        needs them."""
         larger, members = self._allocated(arenas), list(members)
         with ExitStack() as turns:
             for _, shared in self._streams:
                 turns.enter_context(shared.turn)
-            with ExitStack() as undo:
-                for stream, (_, shared) in enumerate(self._streams):
-                    for executors in members:
-                        undo.callback(executors[stream].use_arenas, shared.arenas or [])
-                        executors[stream].use_arenas(larger[stream])
-                undo.pop_all()
-            for (_, shared), ours in zip(self._streams, larger, strict=True):
-                shared.arenas = ours
+            self._use(larger)
+            for executors in members:
+                for executor, ours in zip(executors, larger, strict=True):
+                    assert isinstance(executor, SimulatedExecutor)
+                    executor.use_arenas(ours)
 
     def close(self) -> None:
         """Give the arenas up."""
-        for _, shared in self._streams:
-            shared.arenas = []
+        self._use([[] for _ in self._streams])
+
+    def _use(self, arenas: Sequence[list[Buffer]]) -> None:
+        for (_, shared), ours in zip(self._streams, arenas, strict=True):
+            shared.arenas = ours
 
     def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
         """Return new arenas of these bytes for each stream."""
         return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
 
 
-def arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> PythonArenas | NativeArenas:
+def arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> SimulatedArenas | NativeArenas:
     """Return arenas of these bytes for each of some streams, whose executors have equal weights and programs once.
     Raises DeviceError."""
     if (native := in_c(device)) is not None:
         return NativeArenas(native, streams)
     assert isinstance(device, Backend)
-    return PythonArenas(device, arenas, streams)
+    return SimulatedArenas(device, arenas, streams)
 
 
 def load_group(

@@ -118,7 +118,6 @@ def _digest(*parts: object) -> str:
 
 
 PARTS = {
-    "loop": Part(("loop/*.c",)),
     "runtime": Part(("src/*.c",), headers=("include", "src"), libraries=("-lm", "-ldl", "-pthread")),
     "onnxruntime": Part(
         ("src/*.c", "onnxruntime/*.c"),

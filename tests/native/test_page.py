@@ -23,8 +23,8 @@ def test_every_error_is_explained(native: Native) -> None:
 
 
 def test_each_promise_names_its_tests() -> None:
-    """As they are called; those that are named twice are in both folders that the table gives."""
-    table = PAGE.split("\n## What both runtimes promise\n", 1)[1].split("\n## ", 1)[0]
+    """As they are called."""
+    table = PAGE.split("\n## What the runtime promises\n", 1)[1].split("\n## ", 1)[0]
     tests = Path(__file__).parents[1]
     defined = {
         name

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.runtime.execution.recorded import MOST_COMPARED, MOST_KNOWN, TURNS
 from gputune.runtime.native.binding import Graph, Native
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
@@ -16,6 +15,8 @@ VALUES = np.arange(ELEMENTS, dtype=np.float32)
 COMMAND_BUFFERS, RECORDABLE_QUEUES, MUTABLE, MUTABLE_BY_LIST = range(1, 5)
 WAYS = COMMAND_BUFFERS, RECORDABLE_QUEUES, MUTABLE, MUTABLE_BY_LIST
 SLOW_NS = 1_000_000
+TURNS, MOST_COMPARED, MOST_KNOWN = 11, 50, 4
+"""As recorded.c has them."""
 DECIDED = 2 * TURNS + 4
 """Inferences after which a form is chosen."""
 IN_TURNS = TURNS * ["launches", "recorded"]

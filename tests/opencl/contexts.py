@@ -29,7 +29,6 @@ from gputune.kernels.catalogue import family_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
-from gputune.runtime.execution.executor import PythonExecutor
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.measuring.launching import compile_variant
@@ -131,16 +130,10 @@ def plan(tmp_path: Path) -> Plan:
     return lower(read_model(save(two_blocks(), tmp_path)))
 
 
-def loaded(backend: Backend, path: Path) -> Executor:
-    """Open the only graph of a context by its binaries, in the runtime that runs contexts."""
+def loaded(backend: Backend, path: Path, graph: str | None = None) -> Executor:
+    """Open a graph of a context by its binaries."""
     with open_context(path) as file:
-        return executor_on(backend, file, None, strict=True)
-
-
-def opened(path: Path, backend: Backend, *, binaries: bool = False, graph: int = 0) -> PythonExecutor:
-    """Open a graph of a context by its binaries or its sources, in Python's runtime."""
-    with open_context(path) as file:
-        return PythonExecutor(backend, file, file.header.graphs[graph], binaries, strict=binaries)
+        return executor_on(backend, file, graph, strict=True)
 
 
 def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:

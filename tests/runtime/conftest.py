@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gputune.runtime.backends import open_backend
-from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -17,15 +16,7 @@ SOURCE = "__kernel void f(__global float *a) {}"
 
 
 @pytest.fixture
-def computes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the null device counts as one that computes, so that it has the executor of such devices."""
-    computing = bool(getattr(request, "param", False))
-    monkeypatch.setattr(NullBackend, "computes", computing)
-    return computing
-
-
-@pytest.fixture
-def context(computes: bool) -> Context:
+def context() -> Context:
     """x[2, 4] -> arena -> y[8] through two launches that share a program, with two weights in one section."""
     program = open_backend(NULL_REPORT).build(SOURCE, BINARY_OPTIONS)
     assert program.binary is not None and NULL_REPORT.identity is not None
@@ -47,7 +38,7 @@ def context(computes: bool) -> Context:
         tier="null",
         configuration={"tuning_effort": "none"},
         versions={"gputune": "0.1.0"},
-        computes=computes,
+        computes=False,
     )
 
 

@@ -10,9 +10,9 @@ import gputune.runtime
 
 FIRST_USE = """
 import sys, gputune.runtime.devices.discovery as discovery
-assert not {"numpy", "gputune.runtime.execution"} & set(sys.modules), sorted(sys.modules)
+assert not {"numpy", "gputune.runtime.executor"} & set(sys.modules), sorted(sys.modules)
 from gputune.runtime import Executor
-from gputune.runtime.execution import executor
+from gputune.runtime import executor
 assert Executor is executor.Executor is gputune.runtime.Executor
 """
 

@@ -20,7 +20,6 @@ from gputune.runtime.native.building import PARTS
 
 NAME = "gputune-target-server.pyz"
 _PACKAGES = ("gputune", "gputune.core", "gputune.runtime", "gputune.server", "msgpack")
-_PARTS = ("loop", "runtime")
 _DISTRIBUTIONS = ("gputune", "msgpack")
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _BEGINNING_OF_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -62,8 +61,7 @@ def bundle_bytes() -> bytes:
     files = {"__main__.py": _MAIN.encode()}
     for package in _PACKAGES:
         files.update(_sources(package))
-    for part in _PARTS:
-        files.update((f"gputune/runtime/native/{name}", text) for name, text in PARTS[part].files().items())
+    files.update((f"gputune/runtime/native/{name}", text) for name, text in PARTS["runtime"].files().items())
     for name in _DISTRIBUTIONS:
         files.update(_metadata(name))
     buffer = io.BytesIO()

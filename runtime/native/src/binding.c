@@ -1,5 +1,5 @@
 /* Which memory the launches of a graph use: bound when it is loaded, and bound again where memory is exchanged, which
- * costs an argument of those launches that use it and nothing else. As runtime/execution/binding.py. */
+ * costs an argument of those launches that use it and nothing else. */
 #include "graph.h"
 
 #include <string.h>

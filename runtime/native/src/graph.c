@@ -1,4 +1,4 @@
-/* Loads graphs: everything is allocated and every argument is bound then. As runtime/execution/executor.py.
+/* Loads graphs: everything is allocated and every argument is bound then.
  *
  * The states of a graph, which changes while the turn of its stream is held:
  * - Loading: gputune_load has added it to its device; where something fails it is unloaded.

@@ -1,4 +1,4 @@
-/* Groups of graphs that use arenas in turns, and have equal weights and programs once; as runtime/execution/groups.py.
+/* Groups of graphs that use arenas in turns, and have equal weights and programs once.
  * Each stream of a group has a set of arenas, and runs one inference at a time. */
 #include "graph.h"
 #include "recorded.h"

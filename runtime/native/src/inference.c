@@ -1,5 +1,5 @@
 /* Inferences: each gives the device its inputs, launches and takes its outputs, and allocates nothing that was there
- * before. As runtime/execution/tensor_memory.py. */
+ * before. */
 #include "inference.h"
 #include "persistent.h"
 #include "profile.h"

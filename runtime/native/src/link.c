@@ -1,4 +1,4 @@
-/* Linked graphs: what one writes the next reads in place, as the stages of runtime/execution/pipeline.py do. */
+/* Linked graphs: what one writes the next reads in place. */
 #include "graph.h"
 #include "recorded.h"
 

@@ -1,5 +1,6 @@
-/* As runtime/execution/marked.py: the text in the context is built with a function that reads a clock of the device,
- * which GPUTUNE_TICKS names, and has marks as its last argument. */
+/* Persistent kernels that mark when each launch that they stand for began and ended, for profilers: the text in the
+ * context is built with a function that reads a clock of the device, which GPUTUNE_TICKS names, and has marks as its
+ * last argument. The kernels that run at other times are separate and contain nothing of it. */
 #include "marked.h"
 #include "persistent.h"
 #include "programs.h"

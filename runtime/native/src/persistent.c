@@ -1,5 +1,23 @@
-/* Inferences by persistent kernels that may be given up, and by launches where those do better. Equal times lead to
- * equal decisions as in runtime/execution/persistent.py and breaker.py, which give the reasons. */
+/* Inferences by persistent kernels, which may be given up, and by launches where those do better.
+ *
+ * The kernels wait a bounded number of rounds for each other (client/context/persistent.py has their text), because
+ * OpenCL C knows no clock. How long a round takes is measured at load. A kernel that is given up says from which launch
+ * on the inference has to run by launches. How long is too long? The cost of waiting grows with the wait; giving up
+ * costs once, the extra time of the remaining launches. A wait of about that long costs at most twice as much as a
+ * choice with foresight, and no rule without foresight does better (ski rental: Karlin, Manasse, Rudolph, Sleator:
+ * Competitive Snoopy Caching, Algorithmica 3, 1988). The waits that groups always have come on top. But no group waits
+ * for longer than all launches would take: on a machine that was busy from the beginning, groups have always waited.
+ *
+ * The breaker decides on the form. Persistent kernels gain while each of their groups has a processor. A slow inference
+ * says little, because the same disturbance would have slowed launches down. So only a comparison opens the breaker
+ * (launches) or closes it (persistent): until the difference of the means is clear next to its standard error (Welch,
+ * Biometrika 29, 1938). Meanwhile the form that was faster lately leads, and the slower the other is, the rarer it runs
+ * (play the winner: Robbins, 1952). While the breaker is open, a few attempts that are not slower close it, and a
+ * comparison confirms that at once. A comparison is due when inferences take much longer than before, or by launches
+ * much shorter, and otherwise after waits that double while the answer stays the same. A bucket of tokens keeps
+ * attempts and comparisons rare. A young process knows no earlier times, but processor time that it did not get shows
+ * that other programs took processors; then the first comparison is due from the third inference on. The programs of
+ * the launches are loaded only then, or after EARLY inferences, because every quiet process would pay for them. */
 #include "persistent.h"
 #include "launches.h"
 #include "profile.h"
@@ -14,15 +32,17 @@
 #define BEGUN_NS 1e5
 #define FIRST_WAIT_NS 1e8
 #define ALIKE 1.1
-enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN = 1 << 30 };
+#ifndef MOST_ROUNDS /* tests have kernels given up */
 #define MOST_ROUNDS 2147483647.0
+#endif
+enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN = 1 << 30 };
 #define WHOLE SIZE_MAX /* all launches, in the form that is faster */
 
-#define ATTEMPTS (0.8 * 0.005)
+#define ATTEMPTS (0.8 * 0.005) /* what an inference adds to the bucket, which is at most 0.5 % while it is open */
 #define LAUNCHES (1.0 / 64)
-#define CLEAR 1.5
+#define CLEAR 1.5 /* standard errors */
 #define CHANGED 1.3
-#define LEAST_LOST_NS 1e6
+#define LEAST_LOST_NS 1e6 /* of processor time: shorter than a time slice of most systems */
 enum { TRIES = 3, LEAST = 8, KEPT = 64, MOST = 32, EARLY = 100, FIRST_WAIT = 1000, DOUBLINGS = 3, RECENT = 16,
        LATELY = 3, PACE = 8, MOST_AHEAD = 36, MOST_QUIET = 12 };
 
@@ -151,6 +171,22 @@ static void breaker_record(breaker *breaker, bool persistent, double elapsed_ns)
     if (!ahead || (breaker->closed && breaker->lead != persistent_leads(breaker))) compare(breaker);
 }
 
+/* Notes an early inference by persistent kernels, and the processor time that other programs took from its groups. */
+static void lose(breaker *breaker, double elapsed_ns, double lost_ns) {
+    breaker->watched_ns += elapsed_ns;
+    breaker->lost_ns += fmax(0, lost_ns);
+}
+
+static breaker new_breaker(void) {
+    return (breaker){.closed = true, .confirmed = true, .watchful = true, .bucket = MOST, .wait = EARLY};
+}
+
+/* What an undisturbed inference takes more by launches; 0 where that is not known. */
+static double cost_of(const breaker *breaker) {
+    const double launches_ns = breaker->forms[0].usual, kernels_ns = breaker->forms[1].usual;
+    return launches_ns != 0 && kernels_ns != 0 ? fmax(0, launches_ns - kernels_ns) : 0;
+}
+
 /* Whether the next inference is to be persistent. */
 static bool breaker_persistent(const breaker *breaker) {
     return breaker->comparing ? breaker->lead == (breaker->ahead > 0) : breaker->closed;
@@ -160,11 +196,11 @@ static bool breaker_persistent(const breaker *breaker) {
 
 /* How many rounds a group may wait. */
 static int32_t rounds_of(const persistent *persistent) {
-    const double launches_ns = persistent->breaker.forms[0].usual, kernels_ns = persistent->breaker.forms[1].usual;
+    const double launches_ns = persistent->breaker.forms[0].usual;
     double rounds = FIRST_WAIT_NS * persistent->rounds_per_ns;
     if (persistent->usual_wait != 0) { /* on average half of the launches remain, which take longer undisturbed */
-        const double cost_ns = launches_ns != 0 && kernels_ns != 0 ? launches_ns - kernels_ns : 0;
-        rounds = WAIT * persistent->usual_wait + fmax(cost_ns / 2, LEAST_COST_NS) * persistent->rounds_per_ns;
+        const double cost_ns = fmax(cost_of(&persistent->breaker) / 2, LEAST_COST_NS);
+        rounds = WAIT * persistent->usual_wait + cost_ns * persistent->rounds_per_ns;
         if (launches_ns != 0) rounds = fmin(rounds, launches_ns * persistent->rounds_per_ns);
     }
     return (int32_t)fmin(fmax(1, rounds), MOST_ROUNDS);
@@ -242,10 +278,8 @@ static gputune_code run_persistently(gputune_graph *graph, gputune_error *error)
     TRY(prepare(graph, rounds, error));
     const double begun_ns = breaker->watchful ? processor_ns() : 0;
     TRY(timed(graph, graph->kernels, graph->record->persistent_count, 0, &elapsed_ns, error));
-    if (breaker->watchful) { /* what the groups did not have, other programs took */
-        breaker->watched_ns += elapsed_ns;
-        breaker->lost_ns += fmax(0, persistent->groups * elapsed_ns - (processor_ns() - begun_ns) - BEGUN_NS);
-    }
+    if (breaker->watchful) /* what the groups did not have, other programs took */
+        lose(breaker, elapsed_ns, persistent->groups * elapsed_ns - (processor_ns() - begun_ns) - BEGUN_NS);
     TRY(status_after(graph, status, error));
     const int32_t flag = status[FLAG];
     const bool first = !persistent->begun; /* no time of it is judged by: drivers load code, and caches are empty */
@@ -268,8 +302,7 @@ static gputune_code run_persistently(gputune_graph *graph, gputune_error *error)
 gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune_error *error) {
     persistent *made = graph->persistent = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
-    *made = (persistent){.groups = 1, .status_host = status_host};
-    made->breaker = (breaker){.closed = true, .confirmed = true, .watchful = true, .bucket = MOST, .wait = EARLY};
+    *made = (persistent){.groups = 1, .status_host = status_host, .breaker = new_breaker()};
     size_t waiting = 0; /* its counters lie at the beginning */
     while (waiting + 1 < graph->record->persistent_count && !graph->record->persistent[waiting].counts) waiting++;
     const bound *kernel = &graph->kernels[waiting]; /* each group keeps a processor busy */

@@ -1,5 +1,5 @@
 /* The programs of a graph, from the binaries of its file, or from source where the driver refuses one or the device is
- * another; beside them its weights, whose checksums and copies take as long. As runtime/execution/programs.py. What is
+ * another; beside them its weights, whose checksums and copies take as long. What is
  * needed only later is copied now: a loaded graph reads its file no more, whatever becomes of that. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "programs.h"

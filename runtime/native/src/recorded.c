@@ -1,5 +1,11 @@
-/* Chooses between launches and a recorded queue, and has recordings for the memory that is used. As
- * runtime/execution/recorded.py, which gives the reasons. */
+/* Chooses between launches and a recorded queue, and has recordings for the memory that is used.
+ *
+ * The first inferences decide: the two forms take turns, each inference is waited for, and the recorded queue is used
+ * from then on if its median is clearly lower and it was faster nearly each time. So a busy machine, where a median of
+ * a few inferences is luck, stays with launches. Inferences in which code is loaded or launches are recorded do not
+ * count. A recording belongs to the memory that its launches use. If the way can rebind, there is one recording, whose
+ * arguments follow. Otherwise launches are recorded for memory that is used repeatedly, and a few recordings are kept:
+ * applications have two or three buffers that they use in turns. Inferences on new memory run by launches. */
 #include "recorded.h"
 #include "launches.h"
 #include "recording.h"
@@ -7,6 +13,7 @@
 #include <string.h>
 
 #define GAIN 0.03
+/* turns: in each form; of them faster than the launches right before: by chance, that happens once in thirty times */
 enum { TURNS = 11, MOST_TURNS = 9, MOST_COMPARED = 50, MOST_KNOWN = 4 };
 
 struct recorded {

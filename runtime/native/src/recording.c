@@ -1,5 +1,17 @@
 /* Command buffers of Khronos, whose arguments mutable dispatch may change, and Qualcomm's recordable queues, which are
- * told with each replay what has moved. As runtime/queues/{command_buffers,qualcomm}.py, which give the reasons. */
+ * told with each replay what has moved.
+ *
+ * The calls of Khronos are the same in all versions from 0.9.0 to 0.9.8 and in 1.0, but for three things. Before 0.9.8,
+ * a command buffer must not be enqueued again while it runs, unless it was made for simultaneous use; PoCL notes the
+ * end of a run after it has reported it, so the flag is set wherever the device has it. PoCL 3.1 needs a place for the
+ * event, and reads a kernel's arguments when the buffer is enqueued. So a recording must only be enqueued while its
+ * launches have the arguments that they had when it was recorded. The changes of arguments are a linked list in
+ * mutable dispatch 0.9.0 and 0.9.1, and an array since 0.9.2.
+ *
+ * Structures and numbers of recordable queues are those of Qualcomm's cl_ext_qcom.h (Adreno OpenCL SDK); Khronos has no
+ * text on it. Launches are recorded by enqueuing them on a queue of its own, which runs nothing. Whether a change holds
+ * for later inferences is not specified, so every inference gives all arguments that ever changed. A recording has a
+ * largest size, and longer sequences have several. This was tested with a made-up library, and not on hardware. */
 #include "recording.h"
 
 #include <dlfcn.h>

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.peers.chain import Chain
 from gpu.device import cl
 from gpu.loop import Launch, Loop
 from gpu.phases.models import CONTEXTS
 from gpu.record import Record, run, spread
-from gputune.runtime.execution.executor import PythonExecutor
-from gputune.runtime.loading.load import load
+from gputune.runtime.backends import open_backend
+from gputune.runtime.context.format import open_context
+from gputune.runtime.devices.discovery import choose, discover, wanted_device
 from models import classic_models, tune_models
 
 NETWORKS = ("squeezenet", "resnet50", "mobilenet_v2")
@@ -49,22 +51,18 @@ def _contexts(record: Record) -> dict[str, Path]:
 
 def _network(record: Record, loop: Loop, name: str, path: Path) -> dict[str, Any]:
     """Run the launches of a network again and again; return what they take together and by use of a program."""
-    executor = load(path)
-    assert isinstance(executor, PythonExecutor)
-    try:
-        bounds = executor.one_by_one()
-        kernels = [one for bound in bounds for one in bound.sequence]
-        launches = [Launch(one.kernel, one.global_size, one.local_size) for one in kernels]
-        queue = cl.CommandQueue(launches[0].kernel.context)
-        hosts, totals = [], []
-        for _ in range(6 if record.rehearse else 60):
-            queue.finish()
-            start = time.perf_counter()
-            hosts.append(loop.run(queue, launches))
-            queue.finish()
-            totals.append((time.perf_counter() - start) * 1e6)
-    finally:
-        executor.close()
+    backend = open_backend(choose(discover(), wanted_device(None)).report)
+    with open_context(path) as file:
+        chain = Chain(backend, file)
+    launches = [Launch(one.kernel, one.global_size, one.local_size) for one in chain.launches]
+    queue = cl.CommandQueue(launches[0].kernel.context)
+    hosts, totals = [], []
+    for _ in range(6 if record.rehearse else 60):
+        queue.finish()
+        start = time.perf_counter()
+        hosts.append(loop.run(queue, launches))
+        queue.finish()
+        totals.append((time.perf_counter() - start) * 1e6)
     each = np.median(hosts[1:], axis=0)
     programs = [one.kernel.program.int_ptr for one in launches]
     first = [programs.index(program) == place for place, program in enumerate(programs)]

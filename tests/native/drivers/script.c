@@ -1,5 +1,5 @@
 /* persistent.c on a made-up device: commands take the times of a script, kernels end with its flags, and what was asked
- * of the device is noted for a comparison with runtime/execution/persistent.py. */
+ * of the device is noted. */
 #include "persistent.c"
 
 enum { GROUPS = 2 };

@@ -28,7 +28,7 @@ from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.native.conftest import c_compiler, native
 from tests.opencl.conftest import KernelBench
-from tests.opencl.contexts import MODELS, compiling, inputs_of, opened, outputs, written
+from tests.opencl.contexts import MODELS, compiling, inputs_of, loaded, outputs, written
 from tests.shared_server import SharedServer
 
 __all__ = ["c_compiler", "native"]
@@ -58,13 +58,13 @@ def offsets_of(executor: Executor, *kinds: str) -> set[int]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_kinds_of_contexts_compute_the_same(native: Native, backend: Backend, tmp_path: Path, name: str) -> None:
-    """The same bits in Python and in C, packed and compact, in each form of arguments."""
+    """The same bits packed and compact, alone and in a group, in each form of arguments."""
     results: list[Sequence[Any]] = []
     for form in ARGUMENT_FORMS:
         model, maker = {"model": MODELS[name]()}, compiling(backend)
         packed, compact = written(tmp_path, model, maker, backend, fused=name in FUSED, form=form)
         for path in (packed, compact):
-            with opened(path, backend, binaries=True) as executor:
+            with loaded(backend, path) as executor:
                 assert bool(executor.header.packing) == (path == compact)
                 assert (OFFSETS in executor.header.requires) == (form == "offsets")
                 results.append([outputs(executor, seed) for seed in range(2)])

@@ -1,13 +1,12 @@
 """Test contexts with persistent kernels on a real device: what runs in which form, and what is given up and resumed."""
 
 import dataclasses
-import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,24 +18,20 @@ from benchmarks.kernels import gemm
 from benchmarks.peers.chain import Chain
 from benchmarks.result import NotTimed
 from gputune.client.cli.main import main
-from gputune.client.context import persistent
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
-from gputune.client.run import net_run
 from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
-from gputune.runtime.execution.executor import PythonExecutor
-from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.executor import Executor
 from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
-from tests.opencl.contexts import contexts, inputs_of, opened, plan
+from tests.opencl.contexts import contexts, inputs_of, loaded, plan
 from tests.strategies.files.contexts import header_of, with_header
 
 __all__ = ["plan"]
@@ -65,7 +60,7 @@ def assert_right(executor: Executor, plan: Plan, inputs: dict[str, np.ndarray], 
 
 
 def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert not executor.warnings
     assert 0 < len(executor.graph.persistent) < len(executor.graph.launches)
     generator = np.random.default_rng(1)
@@ -86,7 +81,7 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
     assert executor.recorder is None and executor.persistent_kernels
 
 
-def profiled(executor: PythonExecutor, level: str, inferences: int = 3) -> Log:
+def profiled(executor: Executor, level: str, inferences: int = 3) -> Log:
     inputs, log = inputs_of(executor, 1), BytesIO()
     with Profiler(log, level) as profiler:
         profiler.profile(executor, lambda: executor.run_timed(inputs)[1], inferences, compared=3)
@@ -95,7 +90,7 @@ def profiled(executor: PythonExecutor, level: str, inferences: int = 3) -> Log:
 
 def test_a_loaded_context_needs_its_file_no_more(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     path = contexts(backend, plan, tmp_path / "model.bin")
-    executor, other = opened(path, backend, binaries=True), opened(path, backend, binaries=True)
+    executor, other = loaded(backend, path), loaded(backend, path)
     inputs = inputs_of(executor, 1)
     other.persistent_kernels = False
     wanted = executor.run(inputs), other.run(inputs)
@@ -116,7 +111,7 @@ def test_launches_inside_of_persistent_kernels_are_marked(
         pytest.skip("this driver has no clock for kernels")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
-    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
     assert len(found.inferences) == 20 >= len(found.marked) > 0
@@ -125,157 +120,28 @@ def test_launches_inside_of_persistent_kernels_are_marked(
         assert len(moments) == 2 * len(executor.graph.launches) and (np.diff(moments) >= 0).all()
         assert one.begun_ns < moments[0] and moments[-1] < one.ended_ns
         assert one.took_ns().sum() > 0
-    assert clean(executor)
     assert_right(executor, plan, inputs_of(executor, 2))
 
 
-def test_a_log_says_why_launches_inside_have_no_marks(
-    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
+def test_a_log_says_why_launches_inside_have_no_marks(backend: Backend, plan: Plan, tmp_path: Path) -> None:
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert profiled(executor, "detailed").graphs[0].unmarked == "--profiling_level qhas records them"
-    monkeypatch.setattr("gputune.runtime.execution.marked.ticks_of", lambda *_: "")
-    found = profiled(executor, "qhas")
-    assert found.graphs[0].unmarked == "this driver has no cl_khr_kernel_clock"
-    assert (len(found.inferences), len(found.marked)) == (3, 0)
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a thread's processors are chosen on Linux")
 def test_without_a_processor_for_each_group_launches_run_one_by_one(
-    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, plan: Plan, tmp_path: Path
 ) -> None:
     path = contexts(backend, plan, tmp_path / "model.bin")
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
-    executor = opened(path, backend, binaries=True)
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(usual)})
+    try:
+        executor = loaded(backend, path)
+    finally:
+        os.sched_setaffinity(0, usual)
     (warning,) = executor.warnings
     assert warning.startswith("launches run one by one: the persistent kernel needs ")
     assert_right(executor, plan, inputs_of(executor, 1))
-
-
-def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No group waits for another one, and nothing is learnt from that."""
-    monkeypatch.setattr("gputune.runtime.execution.persistent.MOST_ROUNDS", 0)
-    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.record", lambda *_: None)
-
-
-def clean(executor: PythonExecutor) -> bool:
-    """Whether counters are as they were at first."""
-    return not executor._backend.read(executor._binder.memory("counters", 0)).any()
-
-
-@pytest.mark.parametrize("kernels", ["one", pytest.param("several", marks=pytest.mark.night)])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_what_is_given_up_is_run_again_by_launches(
-    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str, in_place: bool
-) -> None:
-    if kernels == "several":
-        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
-    executor = opened(contexts(backend, plan, tmp_path / "model.bin"), backend, binaries=True)
-    assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
-    given_up(monkeypatch)
-    for seed in range(100):
-        assert_right(executor, plan, inputs_of(executor, seed % 5), in_place)
-        assert clean(executor)
-    runs = executor.runs
-    assert runs is not None
-    assert runs.aborted > 50, "two groups seldom arrive at the same moment"
-    assert (runs.inferences, runs.launches) == (100, 0)
-    assert not executor.warnings
-    assert net_run.summarise(executor, [1])["runs"] == dataclasses.asdict(runs)
-    assert net_run.mostly_by_launches(executor).startswith(f"{runs.aborted} of 100 inferences ran or ended by launches")
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A persistent kernel: its place in the persistent form, where its counters lie, the place of its first launch
-    among the launches, and for how many it stands."""
-
-    place: int
-    counters: int
-    begin: int
-    launches: int
-
-
-def parts_of(graph: GraphRecord) -> list[Part]:
-    """The persistent kernels of a graph."""
-    found, begin = [], 0
-    for place, kernel in enumerate(graph.persistent):
-        count = kernel.stands_for
-        if kernel.counts:
-            (counters,) = (a for a in kernel.arguments if isinstance(a, BufferRef) and a.kind == "counters")
-            found.append(Part(place, counters.offset, begin, count))
-        begin += count
-    assert begin == len(graph.launches)
-    return found
-
-
-def one_group_gives_up(
-    executor: PythonExecutor, kernels: Sequence[Bound], part: Part, complete: int, begun: bool
-) -> Callable[[], None]:
-    """What enqueues the persistent form with one group, so that this part is given up behind so many of its launches,
-    and no other one; begun: the next launch runs as well."""
-    backend, arrivals = executor._backend, executor._binder.memory("counters", 0)
-    content = np.zeros(arrivals.nbytes // 4, np.int32)
-    for each in parts_of(executor.graph):
-        content[each.counters // 4] = complete - 1 if each == part else each.launches  # the other group's arrivals
-
-    def start() -> None:
-        backend.write(arrivals, content)
-        for place, (kernel, launch) in enumerate(zip(kernels, executor.graph.persistent, strict=True)):
-            backend.enqueue(dataclasses.replace(kernel, global_size=(1,)) if launch.counts else kernel)
-            if place == part.place and begun:
-                backend.enqueue(executor._launches[part.begin + complete])
-
-    return start
-
-
-@pytest.mark.parametrize(
-    ("characters", "plain"),
-    [(1 << 19, False), *(pytest.param(*each, marks=pytest.mark.night) for each in ((SEVERAL, False), (1 << 19, True)))],
-)
-def test_it_is_resumed_behind_each_launch(
-    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, plain: bool
-) -> None:
-    """One group runs alone where two are waited for, and the other one has arrived so often that the first gives up
-    behind each launch in turn. The launch after that may have been begun, and plain launches behind run anyway."""
-    if groups_at_once(backend.identity) != 2:
-        pytest.skip("written for two groups that run at the same time")
-    monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", characters)
-    if plain:
-        original, count = persistent._part, itertools.count(1)
-        monkeypatch.setattr(persistent, "_part", lambda *both: original(*both) if next(count) % 4 else None)
-    path = contexts(backend, plan, tmp_path / "model.bin")
-    executor = opened(path, backend, binaries=True)
-    with open_context(path) as file:
-        programs = load_persistent_programs(backend, file, executor.graph.persistent, {}, executor.warnings.append)
-    assert programs is not None
-    kernels = [executor._binder.bind(programs[launch.program], launch) for launch in executor.graph.persistent]
-    runs = executor._persistent
-    assert runs is not None
-    executor._one_by_one()()
-    backend.finish()
-    runs._launched = True
-    resumed: list[int] = []
-    by_launches = executor._one_by_one
-
-    def suffix(first: int | None) -> Callable[[], object]:
-        assert first is not None
-        resumed.append(first)
-        return by_launches(first)
-
-    monkeypatch.setattr(executor, "_one_by_one", suffix)
-    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.record", lambda *_: None)
-    monkeypatch.setattr("gputune.runtime.execution.persistent.MOST_ROUNDS", 1000)
-    for part in parts_of(executor.graph):
-        last = all(launch.counts for launch in executor.graph.persistent[part.place :])
-        for complete, begun in itertools.product(range(1, part.launches), (False, True)):
-            start = one_group_gives_up(executor, kernels, part, complete, begun)
-            monkeypatch.setattr(runs, "_start", start)
-            assert_right(executor, plan, inputs_of(executor, complete))
-            assert clean(executor)
-            first = resumed.pop()
-            assert first == part.begin + complete or (not last and first < part.begin + complete)
-    assert executor.runs is not None
-    assert executor.runs.persistent == 0
 
 
 def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Context:
@@ -310,7 +176,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
     context = rewritten(path, older)
     write_context(path, context)
     path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
-    executor = opened(path, backend, binaries=True)
+    executor = loaded(backend, path)
     (warning,) = executor.warnings
     assert "an older gputune" in warning
     assert executor.runs is None
@@ -338,7 +204,7 @@ print(executor.runs.launches, executor.runs.inferences)
 def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("groups do not run at the same time here")
-    executor = opened((path := contexts(backend, plan, tmp_path / "model.bin")), backend, binaries=True)
+    executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
     inputs = inputs_of(executor, 0)
     (want,) = evaluate(plan, inputs).values()
     arrays: dict[str, Any] = {"wanted": want, **inputs}
@@ -355,19 +221,19 @@ def test_benchmarks_of_kernels_time_launches_inside_of_them(
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(gemm(16, 24, 8).SerializeToString())
     path = contexts(backend, lower(read_model(tmp_path / "model.onnx")), tmp_path / "model.bin")
-    enqueued: list[Sequence[Bound]] = []
-    in_order = backend.in_order
+    enqueued: list[Bound] = []
+    enqueue = backend.enqueue
 
-    def noted(bounds: Sequence[Bound]) -> Callable[[], None]:
-        enqueued.append(bounds)
-        return in_order(bounds)
+    def noted(bound: Bound) -> None:
+        enqueued.append(bound)
+        enqueue(bound)
 
-    monkeypatch.setattr(backend, "in_order", noted)
+    monkeypatch.setattr(backend, "enqueue", noted)
     with open_context(path) as file:
         chain = Chain(backend, file)
         (want,) = chain.run({"x": np.random.default_rng(3).standard_normal((16, 8), np.float32)}).values()
         run = chain.repeated(1.0)
-    (kernel,) = enqueued[-1]
+    kernel = enqueued[-1]
     (output,) = (buffer for buffer in kernel.buffers if buffer.nbytes == want.nbytes)
     backend.fill(output, 0)
     assert run() > 0

@@ -1,4 +1,4 @@
-"""Test compact contexts in C: what the device packs on loading equals Python's, bit for bit."""
+"""Test compact contexts in C: what the device packs on loading equals a packed context, bit for bit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import context_of, open_context
 from gputune.runtime.native.binding import Native
 from tests.client.model.test_alternatives import two_blocks
-from tests.opencl.contexts import MODELS, compiling, inputs_of, opened, outputs, written
+from tests.opencl.contexts import MODELS, compiling, inputs_of, loaded, outputs, written
 from tests.strategies.files.contexts import head_of, header_of, need_of, with_head
 
 SEEDS = range(2)
@@ -30,18 +30,18 @@ def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_all_forms_compute_the_bits_of_a_packed_context(native: Native, backend: Backend, paths: list[Path]) -> None:
     packed, compact = paths
     with native.open(compact) as file, native.device(file, backend.identity.name) as device:
-        for number, name in enumerate(("blocks", "products", "again")):
-            with opened(packed, backend, binaries=True, graph=number) as executor:
+        for name in ("blocks", "products", "again"):
+            with loaded(backend, packed, name) as executor:
                 wanted = [outputs(executor, seed) for seed in SEEDS]
                 inputs = [inputs_of(executor, seed) for seed in SEEDS]
             with device.group([file]) as group:
-                loaded = [
+                graphs = [
                     device.load(file, graph=name),
                     device.load(file, graph=name, one_by_one=True),
                     device.load(file, graph=name, group=group),
                     device.load(file, graph=name, group=group, one_by_one=True),
                 ]
-                for graph in loaded:
+                for graph in graphs:
                     got = [graph.run(one) for one in inputs]
                     assert [{key: value.tobytes() for key, value in one.items()} for one in got] == wanted
                     assert not graph.warnings
@@ -57,7 +57,7 @@ def test_a_context_for_another_driver_packs_by_programs_from_source(
     fields["device"]["driver_version"] = "another"
     path = tmp_path / "other.bin"
     path.write_bytes(with_head(whole, need_of(fields, b""), fields))
-    with opened(packed, backend, graph=1) as executor:
+    with loaded(backend, packed, "products") as executor:
         wanted, inputs = outputs(executor, 1), inputs_of(executor, 1)
     with (
         native.open(path) as file,

@@ -23,7 +23,7 @@ from gputune.runtime.native.binding import Native
 from gputune.runtime.values import Array
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build
-from tests.opencl.contexts import compiling, inputs_of, loaded, opened, outputs, written
+from tests.opencl.contexts import compiling, inputs_of, loaded, outputs, written
 
 
 def in_float16() -> onnx.ModelProto:
@@ -43,11 +43,11 @@ MODELS = {"blocks": (two_blocks, Precision(STORED)), "float16": (in_float16, Pre
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.night] * (one != "blocks")) for one in MODELS])
-def test_c_and_python_compute_the_same_right_bits(native: Native, backend: Backend, tmp_path: Path, name: str) -> None:
+def test_all_forms_compute_the_same_right_bits(native: Native, backend: Backend, tmp_path: Path, name: str) -> None:
     make, precision = MODELS[name]
     paths = written(tmp_path, {"m": make()}, compiling(backend), backend, persistent=True, precision=precision)
     plan = lower(replace(import_model(make(), Path("m.onnx"), {}), precision=precision))
-    with opened(paths[0], backend, binaries=True) as executor:
+    with loaded(backend, paths[0]) as executor:
         inputs, wanted = inputs_of(executor, 0), outputs(executor, 0)
         right = evaluate(plan, inputs)
         for tensor in executor.graph.outputs:

@@ -15,15 +15,13 @@ import gputune
 import gputune.runtime
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.core.launches import Launch, Variant
-from gputune.runtime.backends import Backend, ProgramCache, open_backend
-from gputune.runtime.backends.opencl import OpenCLBackend
+from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.context.format import context_of, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.measuring.launching import compile_variant
 from tests.runtime.test_opened import in_a_fork
-from tests.runtimes import in_python
 
 PROGRAMS = 4
 SIZE = 1024
@@ -136,20 +134,6 @@ def test_an_application_works_in_the_memory_of_a_device_that_shares_it(backend: 
     x[...], y[...] = X + 3, 0
     np.testing.assert_allclose(kept, expected(X + 2), rtol=1e-5, err_msg="what run returns is the caller's own")
     np.testing.assert_allclose(executor.run({"x": x})["y"], expected(X + 3), rtol=1e-5)
-
-
-@in_python  # tests/runtime/contexts has it for C
-def test_where_memory_is_not_shared_inputs_and_outputs_are_copied(
-    path: Path, report: DeviceReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OpenCLBackend, "_shares_memory", False)
-    file = context_of(memoryview(path.read_bytes()), "from a host")
-    executor = executor_on(open_backend(report), file, None, strict=True)
-    assert not executor.shared_inputs and not executor.shared_outputs
-    for x in (X, X + 1):
-        np.testing.assert_allclose(executor.run({"x": x})["y"], expected(x), rtol=1e-5)
-    with pytest.raises(ValueError, match="is not in memory that host and device share"):
-        executor.run_in_place()
 
 
 def test_a_context_from_bytes_runs(backend: Backend, path: Path) -> None:

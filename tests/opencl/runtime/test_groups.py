@@ -12,14 +12,11 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.memory_need import largest_arenas
-from gputune.runtime.contexts.device import runs_in_c
-from gputune.runtime.executor import Executor
 from gputune.runtime.loading.groups import ContextGroup
 from gputune.runtime.loading.model import ContextSource
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.opencl.contexts import contexts, inputs_of, loaded
-from tests.runtime.inside import inside
 
 pytestmark = pytest.mark.night  # test_pipeline.py has a group of two, and C one in both forms
 Wanted = dict[tuple[str, int], dict[str, np.ndarray]]
@@ -65,12 +62,6 @@ def group_of(backend: Backend, paths: list[Path], streams: int = 1) -> ContextGr
     return group
 
 
-def pour(executor: Executor) -> None:
-    """NaNs into all arenas, in order with what is launched; C's are not seen from here."""
-    for buffer in [] if runs_in_c() else inside(executor)._shared.arenas or ():
-        inside(executor)._backend.fill(buffer, POISON)
-
-
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=1, max_size=24))
 def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(
@@ -78,7 +69,6 @@ def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(
 ) -> None:
     with group_of(backend, paths) as group:
         for name, seed in order:
-            pour(group[name])
             outputs = group[name].run(inputs_of(group[name], seed))
             for output, value in wanted[name, seed].items():
                 np.testing.assert_array_equal(outputs[output], value)
@@ -116,7 +106,6 @@ def test_members_keep_their_results_when_arenas_grow(backend: Backend, paths: li
         for path in others:
             group.add(path, grow=True)
             for name in [name for name in group if "/" not in name]:
-                pour(group[name])
                 outputs = group[name].run(inputs_of(group[name], 1))
                 for output, value in wanted[name, 1].items():
                     np.testing.assert_array_equal(outputs[output], value)

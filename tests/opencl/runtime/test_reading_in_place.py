@@ -13,20 +13,15 @@ import numpy.typing as npt
 import onnx
 import pytest
 
-from gputune.client.model.importer import read_model
-from gputune.client.model.lowering import lower
-from gputune.client.model.reference import evaluate
 from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
-from gputune.runtime.memory import lending
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from tests.client import models
-from tests.opencl.contexts import contexts, loaded
+from tests.opencl.contexts import loaded
 from tests.opencl.runtime import made
-from tests.runtimes import in_python
 
 Array = npt.NDArray[Any]
 ELEMENTS, NBYTES = LEAST_LENT // 4, LEAST_LENT
@@ -201,28 +196,3 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     models.elementwise_chain,
     models.scaled_convolution,
 ]
-
-
-@in_python  # tests/opencl/native/test_reading_in_place.py has it for C
-@pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(one, marks=pytest.mark.night) for one in MODELS[1:])])
-def test_kernels_read_an_input_and_nothing_beside_it(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Callable[[], onnx.ModelProto]
-) -> None:
-    if not reads_in_place(backend.identity):
-        pytest.skip("this driver does not read inputs in place")
-    monkeypatch.setattr(lending, "LEAST_LENT", 1)
-    plan = lower(read_model(models.save(model(), tmp_path)))
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
-    generator = np.random.default_rng(3)
-    inputs = {t.name: generator.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
-    wanted = evaluate(plan, inputs)
-    for at_end in (False, True):
-        fenced = {name: Fenced(value, at_end) for name, value in inputs.items()}
-        for executor.persistent_kernels in (True, False):
-            found = executor.run({name: one.array for name, one in fenced.items()})
-            for name, want in wanted.items():
-                np.testing.assert_allclose(
-                    found[name], want, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(want).max()))
-                )
-            assert all(executor.counters.last[tensor.name].writes == 0 for tensor in executor.graph.inputs)
-    executor.close()

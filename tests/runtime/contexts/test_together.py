@@ -2,15 +2,18 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gputune.core.errors import ArenaTooSmall, ContextClosed
+from gputune.core.errors import ArenaTooSmall, ContextClosed, WrongDevice
 from gputune.runtime.context.format import open_context
+from gputune.runtime.context.packing import write_package
 from gputune.runtime.contexts.device import open_report
 from gputune.runtime.loading.groups import ContextGroup, arenas_on, load_group
+from gputune.runtime.loading.load import load
 from gputune.runtime.loading.pipeline import pipeline
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.profiler import Profiler
@@ -27,7 +30,6 @@ Load = Callable[..., ContextGroup]
 @pytest.fixture(autouse=True)
 def _in_c(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contexts run in C, on the library's device."""
-    monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
     monkeypatch.setattr("gputune.runtime.loading.devices.recorded_report", lambda made_for: REPORT)
 
 
@@ -104,6 +106,21 @@ def test_threads_use_all_streams(tmp_path: Path, streams: int) -> None:
         assert len(group.executors("a")) == group.memory.streams == streams
         assert group.inferences("a") == group.inferences("b") == 50
     assert wrong == []
+
+
+def test_what_is_not_optimal_is_said_and_refused_where_strict(tmp_path: Path) -> None:
+    driver, other = replace(CPU, driver_version="2"), replace(CPU, name="Another")
+    paths = [doubling_context(tmp_path / f"{number}.bin", device=one) for number, one in enumerate((other, driver))]
+    with open_context(paths[0]) as one, open_context(paths[1]) as two:
+        write_package(tmp_path / "m.gtpkg", [one, two])
+    with pytest.warns(UserWarning) as warned:
+        executor = load(tmp_path / "m.gtpkg")
+    near = "of 2 in the package: near, distance 1 of 6: made for another driver: driver_version is '1.0'"
+    assert near in executor.warnings[0] and len(warned) == 2
+    assert executor.warnings[1].startswith("building from source on another device: driver_version")
+    executor.close()
+    with pytest.raises(WrongDevice, match=r"made for another device: driver_version is '1\.0', not '2'"):
+        load(tmp_path / "m.gtpkg", cache_compatibility_mode="strict")
 
 
 def test_a_pipeline_hands_over_without_a_copy(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """Test recording inferences on the null device: what the log holds of them, whichever way they run."""
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -17,19 +15,11 @@ from gputune.runtime import MemHandle, load, load_group
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
-from gputune.runtime.profiling import recorder
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from gputune.runtime.profiling.records import LoggedInference, Part
 
 X = np.ones((2, 4), np.float32)
-
-
-@pytest.fixture(autouse=True, params=[False, True], ids=["simulated", "computes"])
-def computes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Both kinds of executors."""
-    monkeypatch.setattr(NullBackend, "computes", request.param)
-    return bool(request.param)
 
 
 def logged(log: BytesIO) -> Log:
@@ -154,41 +144,6 @@ def _fail(*arguments: object) -> None:
     raise LaunchFailed("the device is gone")
 
 
-def test_no_more_events_are_kept_than_drivers_can(
-    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computes: bool
-) -> None:
-    """A simulated device has no driver, and keeps all."""
-    first, second = context.graphs[0].launches
-    graph = replace(context.graphs[0], launches=(first,) * 1400 + (second,))
-    write_context(tmp_path / "long.bin", replace(context, graphs=(graph,)))
-    kept, most = 0, 0
-    enqueue = NullBackend.enqueue_timed
-
-    def counted(self: NullBackend, bounds: object) -> object:
-        nonlocal kept, most
-        times = enqueue(self, bounds)  # type: ignore[arg-type]
-        kept += len(times())
-        most = max(most, kept)
-
-        def read() -> object:
-            nonlocal kept
-            found = times()
-            kept -= len(found)
-            return found
-
-        return read
-
-    monkeypatch.setattr(NullBackend, "enqueue_timed", counted)
-    log = BytesIO()
-    with load(tmp_path / "long.bin", "null") as executor, Profiler(log) as profiler:
-        profiler.watch(executor)
-        executor.run({"x": X})
-    (found,) = logged(log).inferences
-    assert 0 < most <= (recorder.MOST_EVENTS if computes else 1401) and kept == 0
-    assert (found.took_ns() > 0).all() and (np.diff(found.launches.reshape(-1)) >= 0).all()
-    assert (found.parts[:, 0] == Part.PROFILER).sum() >= 2 * computes
-
-
 def test_inferences_take_turns_with_others_that_are_not_recorded(context_path: Path) -> None:
     log = BytesIO()
     done: list[int] = []
@@ -232,22 +187,3 @@ def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'all' is no profiling level; there are basic, detailed, qhas"):
         Profiler(tmp_path / "net.log", "all")
     assert not (tmp_path / "net.log").exists()
-
-
-def test_without_a_profiler_nothing_of_it_is_called(context_path: Path, computes: bool) -> None:
-    """A simulated device stamps all inferences."""
-    called: list[str] = []
-
-    def seen(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            called.append(frame.f_code.co_filename)
-
-    with load(context_path, "null") as executor:
-        executor.run({"x": X})
-        sys.setprofile(seen)
-        try:
-            executor.run({"x": X})
-        finally:
-            sys.setprofile(None)
-    assert any("/executor.py" in file for file in called)
-    assert not computes or not [file for file in called if "/profiling/" in file]

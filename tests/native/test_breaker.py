@@ -1,6 +1,9 @@
-"""Test with made-up times when inferences are persistent: on quiet, busy, and changing machines."""
+"""Test with made-up times when inferences in C are persistent: on quiet, busy, and changing machines."""
 
+import ctypes
+import functools
 import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,18 +12,75 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.runtime.execution.breaker import (
-    ATTEMPTS_AT_MOST,
-    DOUBLINGS,
-    EARLY,
-    FIRST_WAIT,
-    MOST,
-    Breaker,
-    Usual,
-    _Form,
-)
+from tests.native.compiling import driver
 
+EARLY, FIRST_WAIT, DOUBLINGS, MOST = 100, 1000, 3, 32
+ATTEMPTS_AT_MOST = 0.005
 PERSISTENT_NS, LAUNCHES_NS = 3.6e6, 4.6e6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled(c_compiler: None) -> None:
+    library()
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the breaker as a library."""
+    found = driver("breaker")
+    made, double = ctypes.c_void_p, ctypes.c_double
+    found.breaker_new.restype, found.breaker_is.restype = made, ctypes.c_bool
+    found.breaker_is.argtypes = made, ctypes.c_char_p
+    found.breaker_wait.restype, found.breaker_wait.argtypes = ctypes.c_int64, (made,)
+    found.breaker_cost_ns.restype, found.breaker_cost_ns.argtypes = double, (made,)
+    found.breaker_lose.argtypes = made, double, double
+    found.breaker_add.restype, found.breaker_add.argtypes = None, (made, ctypes.c_bool, double)
+    for one in (found.usual_after, found.lately_after):
+        one.restype, one.argtypes = double, (made, ctypes.c_size_t)
+    return found
+
+
+class Breaker:
+    """Ask `persistent` before each inference, and report what it took to `record`."""
+
+    def __init__(self) -> None:
+        self._own = library().breaker_new()
+        weakref.finalize(self, library().breaker_free, ctypes.c_void_p(self._own))
+
+    def _is(self, what: bytes) -> bool:
+        return bool(library().breaker_is(self._own, what))
+
+    @property
+    def persistent(self) -> bool:
+        return self._is(b"persistent")
+
+    @property
+    def closed(self) -> bool:
+        return self._is(b"closed")
+
+    @property
+    def watchful(self) -> bool:
+        return self._is(b"watchful")
+
+    @property
+    def wait(self) -> int:
+        return int(library().breaker_wait(self._own))
+
+    @property
+    def cost_ns(self) -> float:
+        return float(library().breaker_cost_ns(self._own))
+
+    def lose(self, elapsed_ns: float, lost_ns: float) -> None:
+        library().breaker_lose(self._own, elapsed_ns, lost_ns)
+
+    def record(self, persistent: bool, elapsed_ns: float) -> None:
+        library().breaker_add(self._own, persistent, elapsed_ns)
+
+
+def after(name: str, samples: Sequence[float]) -> float:
+    """Return an estimate, "usual" or "lately", after samples."""
+    values = np.array(samples, np.float64)
+    return float(getattr(library(), f"{name}_after")(values.ctypes.data, values.size))
 
 
 @dataclass(frozen=True)
@@ -44,7 +104,7 @@ SLOWER = Machine(persistent_ns=1.2 * LAUNCHES_NS)
 
 
 class Run:
-    """Runs inferences as runtime/execution/persistent.py does, and counts."""
+    """Runs inferences as persistent.c does, and counts."""
 
     def __init__(self, seed: int = 0) -> None:
         self.breaker = Breaker()
@@ -142,11 +202,9 @@ def test_a_process_that_was_disturbed_while_it_began_is_soon_persistent_again(ti
 
 
 def test_one_fast_inference_is_not_trusted_after_slow_ones() -> None:
-    form = _Form()
     expected = {9.0: 9.0, 2.0: 2.0, 8.0: 8.0, 1.0: 2.0, 1.5: 1.5, 7.0: 7.0}
-    for took_ns, lately_ns in expected.items():
-        form.last.append(took_ns)
-        assert form.lately == lately_ns
+    for count, lately_ns in enumerate(expected.values(), 1):
+        assert after("lately", [*expected][:count]) == lately_ns
 
 
 def test_a_slow_attempt_in_a_comparison_is_not_repeated_at_once() -> None:
@@ -218,7 +276,7 @@ def test_the_longer_wait_is_forgotten_when_the_answer_changes() -> None:
     run.run(QUIET, 100_000)
     run.run(BUSY, 600)
     assert not run.breaker.closed
-    assert run.breaker._wait <= FIRST_WAIT
+    assert run.breaker.wait <= FIRST_WAIT
 
 
 def test_equal_forms_stay_what_they_are() -> None:
@@ -237,14 +295,9 @@ def test_giving_up_costs_what_launches_take_more() -> None:
 
 
 def test_a_usual_value_falls_fast_and_rises_slowly() -> None:
-    usual = Usual()
-    usual.add(100.0)
-    for _ in range(10):
-        usual.add(1000.0)
-    assert usual.value < 105
-    for _ in range(20):
-        usual.add(50)
-    assert usual.value == pytest.approx(50, rel=0.01)
+    risen = [100.0, *10 * [1000.0]]
+    assert after("usual", risen) < 105
+    assert after("usual", [*risen, *20 * [50.0]]) == pytest.approx(50, rel=0.01)
 
 
 times = st.floats(1e3, 1e9)

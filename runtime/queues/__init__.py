@@ -1,1 +1,0 @@
-"""Hand launches to a device: in the order of a loop, or as a queue that was recorded once."""
