@@ -18,7 +18,6 @@ from gputune.core.errors import CannotMark, ContextClosed
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing, Opened
 from gputune.core.statuses import ContextChoice
-from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.counters import MemoryCounters
@@ -132,13 +131,13 @@ class Executor(Closing):
 
     @property
     @abstractmethod
-    def backend(self) -> Backend:
-        """Return the open device."""
+    def backend(self) -> Any:
+        """Return the open device: a NativeDevice, or a NullBackend that simulates one."""
 
     @property
     def device_bytes(self) -> int:
         """Return the bytes of device memory that all contexts on the open device hold now."""
-        return self.backend.allocated_bytes
+        return int(self.backend.allocated_bytes)
 
     @abstractmethod
     def make_recorder(
@@ -265,7 +264,8 @@ class Executor(Closing):
         """Allocate memory for one of the graph's inputs or outputs, of the kind that host and device share best; it is
         not registered yet. Raises DeviceError."""
         self._check()
-        return self.backend.allocate_handle(tensor.nbytes)
+        handle: MemHandle = self.backend.allocate_handle(tensor.nbytes)
+        return handle
 
     def register(self, name: str, handle: MemHandle) -> None:
         """Use a handle's memory for an input or output in every inference that is given no other value for it. Memory

@@ -145,7 +145,7 @@ def _onnxruntime() -> Any:
 
 
 def _for_drivers() -> dict[str, str]:
-    """Return the variables that drivers read at their first call, as Python's runtime sets them for its own device.
+    """Return the variables that drivers read at their first call, as Python sets them for its own device.
     Variables that are set stay as they are, and processes that this process starts later see none of these."""
     found = unset_defaults(os.environ)
     with variables(found):

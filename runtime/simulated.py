@@ -16,7 +16,8 @@ import numpy as np
 from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.core.launches import OFFSET_BYTES
-from gputune.runtime.backends import Backend, Bound, Buffer, Imported, Program, attempted
+from gputune.runtime.backends import Bound, Buffer, Program, attempted
+from gputune.runtime.backends.null import Imported, NullBackend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import CONSTANT_KINDS, BufferKind, BufferRef, GraphRecord, LaunchRecord
 from gputune.runtime.counters import TensorCounters
@@ -39,7 +40,7 @@ class SimulatedExecutor(Executor):
 
     def __init__(
         self,
-        backend: Backend,
+        backend: NullBackend,
         file: ContextFile,
         graph: GraphRecord,
         binaries: bool,
@@ -67,7 +68,7 @@ class SimulatedExecutor(Executor):
         self._warn.loading = False
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> NullBackend:
         """Return the open device."""
         return self._backend
 
@@ -193,7 +194,7 @@ class SimulatedExecutor(Executor):
 class _Tensors(Tensors[Tensor, Imported]):
     """Inputs and outputs, whose memory is the host's."""
 
-    def __init__(self, backend: Backend, graph: GraphRecord, warn: Callable[[str], None]) -> None:
+    def __init__(self, backend: NullBackend, graph: GraphRecord, warn: Callable[[str], None]) -> None:
         super().__init__(graph, Tensor, warn)
         self._backend, self._own = backend, dict[str, Buffer]()
         for tensor in self.all():

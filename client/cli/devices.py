@@ -10,8 +10,7 @@ from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.contexts.probe import importers_on
-from gputune.runtime.devices.discovery import DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices.discovery import DeviceReport, choose, discover, importers_of, wanted_device
 from gputune.runtime.devices.features import features_of
 
 
@@ -64,7 +63,7 @@ def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
     for report in reports:
         reason, found = "", []
         try:
-            found = [{"name": name, "reason": reason} for name, reason in importers_on(report)]
+            found = [{"name": name, "reason": reason} for name, reason in importers_of(report)]
         except DeviceNotFound as error:
             reason = str(error)
         entries.append({"index": report.index, "device": _name(report), "reason": reason, "importers": found})

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from gputune.core.bounds import Scalar
-from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
+from gputune.core.errors import BuildFailed, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import ArgumentForm, Work, check_sizes
+from gputune.core.launches import Work, check_sizes
 from gputune.core.resources import Resources
 from gputune.runtime.backends.answers import (
     Bytes,
@@ -31,9 +29,7 @@ from gputune.runtime.backends.answers import (
 )
 from gputune.runtime.backends.sources import Prove, refuse_files, unproven
 from gputune.runtime.devices import load, state
-from gputune.runtime.memory.handles import MemHandle
 
-HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
 PROBED_BYTES, PROBED_WITH = 64, 0xA5
@@ -53,28 +49,6 @@ class Buffer:
     """The same memory for the host, which may use it while nothing is enqueued; None where that takes commands."""
     owner: object = None
     """What the memory belongs to where it is not the buffer's own; behind `handle`, so that it is given up after it."""
-    pointer: int = 0
-    """The address that kernels use, if it lies in shared virtual memory."""
-
-
-@dataclass(eq=False)
-class Imported:
-    """A handle's memory as a device's buffer. As long as the buffer lives, the handle cannot be closed.
-
-    importer: the name of the way in which the device took it. coherent: host and device see the same once the device
-    has finished; else the host may touch the memory only between begin_host_access and end_host_access. external: other
-    programs than OpenCL may use the memory, too, so launches on it stand between acquire and release.
-    """
-
-    buffer: Buffer
-    importer: str
-    coherent: bool
-    handle: MemHandle
-    external: bool = False
-    taken: Any = None
-    """What the backend has noted for itself."""
-    mapped: int | None = None
-    """While the host has the memory, where it was mapped (0 where that takes no map); None while it is the device's."""
 
 
 @dataclass(eq=False)
@@ -167,33 +141,12 @@ class Backend(ABC):
         programs serve both. Raises DeviceError."""
         return self
 
-    def device_now_ns(self) -> int | None:
-        """Return the device's clock now, by which launches have their timestamps; None where it cannot be read."""
-        return None
-
     # --- memory ---
 
     def allocate(self, nbytes: int) -> Buffer:
         """Device memory with undefined contents. Raises LimitExceeded above the device's largest allocation."""
         self._check_size(nbytes)
         return self._counted(Buffer(nbytes, self._allocate(nbytes)))
-
-    def allocate_shared(self, nbytes: int) -> Buffer:
-        """Like allocate, but memory that the host can use as an array, too, where device and host have the same."""
-        self._check_size(nbytes)
-        handle, host = self._allocate_shared(nbytes)
-        return self._counted(Buffer(nbytes, handle, host=host))
-
-    def allocate_arena(self, nbytes: int, form: ArgumentForm) -> Buffer:
-        """Device memory of which launches use parts, in the form in which they are given them; as allocate where the
-        device does not know the form. Raises as allocate does."""
-        return self.allocate(nbytes)
-
-    def lent(self, array: npt.NDArray[Any]) -> Buffer | None:
-        """Return the memory of a C-contiguous array as a buffer for launches to read: they find what the host has
-        written there by then. It does not keep the array, which must stay while launches use it and no longer.
-        None where the device must be told, or cannot read it there. Raises LimitExceeded as allocate does."""
-        return None
 
     @property
     def allocated_bytes(self) -> int:
@@ -212,52 +165,10 @@ class Backend(ABC):
         if nbytes < 1:
             raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
 
-    # --- memory of the caller ---
-
     @property
     def context_pointer(self) -> int:
         """The cl_context in which an application's own cl_mem must be made, as a number; 0 where there is none."""
         return 0
-
-    def importers(self) -> list[tuple[str, str]]:
-        """Return the ways of taking memory without a copy, in the order in which they are tried, each with why the
-        device cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
-        return [(HOST_POINTER, ""), ("copy", "")]
-
-    def import_memory(self, handle: MemHandle) -> Imported:
-        """Return the handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport, which says
-        why each importer refuses it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
-        self._check_size(handle.nbytes)
-        lease = handle.hold("imported by a device")
-        return self._import(handle, lease)
-
-    def allocate_handle(self, nbytes: int) -> MemHandle:
-        """Return new memory that host and device both use without a copy, of the best kind that the device has. Raises
-        LimitExceeded and UnusableMemory."""
-        self._check_size(nbytes)
-        return MemHandle.allocate(nbytes)
-
-    def begin_host_access(self, *imported: Imported) -> None:  # noqa: B027 - host and device may have the same
-        """Wait for what is enqueued and let the host use imported memory, where that takes commands. Raises
-        LaunchFailed when the device has the memory elsewhere, and UnusableMemory."""
-
-    def end_host_access(self, imported: Imported) -> None:  # noqa: B027 - host and device may have the same
-        """Give imported memory back to the device, where that takes a command. Raises LaunchFailed and
-        UnusableMemory."""
-
-    def acquire(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
-        """Take external memory from other programs, before launches use it; do nothing for other memory. Raises
-        LaunchFailed."""
-
-    def release(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
-        """Give external memory back after the launches; other programs may use it once all is finished. Raises
-        LaunchFailed."""
-
-    def _import(self, handle: MemHandle, lease: object) -> Imported:
-        if handle.array is None:
-            raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy: the host cannot see it")
-        buffer = Buffer(handle.nbytes, handle.array, host=handle.array, owner=lease)
-        return Imported(buffer, HOST_POINTER, True, handle)
 
     # --- buffers' contents ---
 
@@ -276,19 +187,11 @@ class Backend(ABC):
         alignment = self.identity.base_address_alignment_bytes
         if offset % alignment:
             raise LimitExceeded(f"a buffer part at offset {offset}, the device aligns parts to {alignment} bytes")
-        if parent.pointer:
-            return Buffer(nbytes, None, parent, pointer=parent.pointer + offset)
         return Buffer(nbytes, self._part(parent, offset, nbytes), parent)
 
     @abstractmethod
     def write(self, buffer: Buffer, data: Any) -> None:
         """Copy data (at most as long as the buffer) to the start of the buffer; return when it is copied."""
-
-    def begin_write(self, buffer: Buffer, data: Any) -> object:
-        """Like write, but the copy may be made any time before what is enqueued next runs. Until that is finished, data
-        must stay as it is, and what this returns must be held."""
-        self.write(buffer, data)
-        return None
 
     @abstractmethod
     def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
@@ -325,11 +228,6 @@ class Backend(ABC):
     def load_binary(self, binary: bytes) -> Program:
         """Build a program from what harvest returned. Raises BuildFailed when the driver refuses it."""
 
-    def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
-        """load_binary for each of them, at the same time where the driver can; in the place of a program, what it
-        raised."""
-        return [attempted(self.load_binary, binary) for binary in binaries]
-
     @abstractmethod
     def harvest(self, program: Program) -> bytes:
         """Return the program's binary. Some drivers generate code at the first launch with a local size and keep
@@ -353,11 +251,6 @@ class Backend(ABC):
         check_sizes(global_size, local_size, self.identity)
         return self._bind(program, entry, global_size, local_size, arguments, work)
 
-    def set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
-        """Give a bound kernel another buffer as the argument at that place. Raises LaunchFailed."""
-        self._set_buffer(bound, place, buffer)
-        bound.held[place] = buffer  # and not before, because that frees the one that was there
-
     def code_of(self, bound: Bound) -> str | None:
         """Return a name of the machine code that a kernel runs as with its sizes, once it was launched: equal names
         mean equal code. None where that cannot be known, or not cheaply."""
@@ -379,21 +272,6 @@ class Backend(ABC):
     @abstractmethod
     def enqueue(self, bound: Bound) -> None:
         """Start a launch behind all earlier ones, without waiting."""
-
-    def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
-        """Return what enqueues all of these in order, and does nothing else: for sequences that run often."""
-
-        def start() -> None:
-            for bound in bounds:
-                self.enqueue(bound)
-
-        return start
-
-    @contextmanager
-    def timing(self) -> Iterator[None]:
-        """Meanwhile launches have the device's clock, whatever it was opened with. Before and behind, everything must
-        be finished. Raises DeviceError."""
-        yield
 
     @abstractmethod
     def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
@@ -460,12 +338,6 @@ class Backend(ABC):
 
     @abstractmethod
     def _allocate(self, nbytes: int) -> Any: ...
-
-    def _allocate_shared(self, nbytes: int) -> tuple[Any, Bytes | None]:
-        return self._allocate(nbytes), None
-
-    @abstractmethod
-    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None: ...
 
     @abstractmethod
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any: ...

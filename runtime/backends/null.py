@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gputune.core.bounds import Scalar
-from gputune.core.errors import BuildFailed, LaunchFailed
+from gputune.core.errors import BuildFailed, CannotImport, LaunchFailed
 from gputune.core.launches import Work
 from gputune.runtime.backends.answers import Bytes, Times, Timing
 from gputune.runtime.backends.base import Backend, Bound, Buffer, Program, buffers_of
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.memory.handles import MemHandle
 
 FLOPS_PER_NS = 100.0
 BYTES_PER_NS = 20.0
 LAUNCH_NS = 2_000
+HOST_POINTER = "host pointer"
+"""The way in which it takes memory."""
 MAGIC = b"gputune-null "
 
 
@@ -30,6 +34,20 @@ def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | N
     """Return the null device: it always has a clock, and compiles nothing."""
     assert report.identity is not None
     return NullBackend(report.identity)
+
+
+@dataclass(eq=False)
+class Imported:
+    """A handle's memory as a device's buffer. As long as the buffer lives, the handle cannot be closed.
+
+    importer: the name of the way in which the device took it. coherent: host and device see the same once the device
+    has finished; else the host may touch the memory only between begin_host_access and end_host_access.
+    """
+
+    buffer: Buffer
+    importer: str
+    coherent: bool
+    handle: MemHandle
 
 
 class NullBackend(Backend):
@@ -53,6 +71,32 @@ class NullBackend(Backend):
 
     def fill(self, buffer: Buffer, pattern: int) -> None:
         buffer.handle[:] = pattern
+
+    # --- memory of the caller ---
+
+    def import_memory(self, handle: MemHandle) -> Imported:
+        """Return the handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport for memory
+        that the host cannot see, LimitExceeded above the device's largest allocation, and MemoryClosed."""
+        self._check_size(handle.nbytes)
+        lease = handle.hold("imported by a device")
+        if handle.array is None:
+            raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy: the host cannot see it")
+        buffer = Buffer(handle.nbytes, handle.array, host=handle.array, owner=lease)
+        return Imported(buffer, HOST_POINTER, True, handle)
+
+    def allocate_handle(self, nbytes: int) -> MemHandle:
+        """Return new memory that host and device both use without a copy, of the best kind that the device has. Raises
+        LimitExceeded and UnusableMemory."""
+        self._check_size(nbytes)
+        return MemHandle.allocate(nbytes)
+
+    def begin_host_access(self, *imported: Imported) -> None:
+        """Do nothing: the memory is the host's."""
+
+    def end_host_access(self, imported: Imported) -> None:
+        """Do nothing: the memory is the host's."""
+
+    # --- for the base ---
 
     def _build(self, source: str, options: str) -> Program:
         binary = MAGIC + hashlib.sha256(f"{options}\0{source}".encode()).hexdigest().encode()
@@ -117,9 +161,6 @@ class NullBackend(Backend):
         penalty = 1 + 9 * int.from_bytes(digest[:8], "little") / 2**64
         time_ns = LAUNCH_NS + round(penalty * max(least.flops / FLOPS_PER_NS, least.bytes / BYTES_PER_NS))
         return Bound(time_ns, global_size, local_size, held)
-
-    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
-        pass  # its time is that of the sizes that it was bound with
 
 
 def time_ns(bound: Bound) -> int:

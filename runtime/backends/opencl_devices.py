@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 from collections.abc import Mapping
+from ctypes import c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 from gputune.core.quirks import unset_defaults
 
@@ -19,7 +23,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.drivers import drivers
 from gputune.runtime.devices.settings import variables
 
-__all__ = ["cl", "drivers", "identity_of", "visible_devices"]
+__all__ = ["cl", "drivers", "identity_of", "query_kernel", "visible_devices"]
 
 
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
@@ -63,3 +67,19 @@ def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
         extensions=tuple(sorted(device.extensions.split())),
         driver=driver,
     )
+
+
+@functools.cache
+def _work_group_info() -> Any:
+    """Return the function of the very library that pyopencl has loaded."""
+    function = ctypes.CDLL(cl._cl.__file__).clGetKernelWorkGroupInfo
+    function.restype = c_int32
+    function.argtypes = c_void_p, c_void_p, c_uint32, c_size_t, c_void_p, c_void_p
+    return function
+
+
+def query_kernel(device: int, kernel: int, what: int) -> int | None:
+    """Return a number that clGetKernelWorkGroupInfo gives, also one that pyopencl does not know; None if it fails."""
+    value = c_uint64(0)
+    code = _work_group_info()(kernel, device, what, ctypes.sizeof(value), ctypes.addressof(value), None)
+    return None if code else value.value

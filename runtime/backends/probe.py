@@ -1,8 +1,7 @@
 """Probe the one driver that this process sees: python -m gputune.runtime.backends.probe [driver.icd [--list]].
 
-The program lists the driver's devices and, without --list, tests them. With --memory and a report as JSON as arguments,
-it says how the report's device imports memory without a copy. With --features, a report and a feature, it says whether
-the device proves that.
+The program lists the driver's devices and, without --list, tests them. With --features, a report as JSON and a feature
+as arguments, it says whether the report's device proves that.
 
 It writes a line for each device when it is listed ("not tested") and again when its smoke test is done, so that the
 reader knows to which device a crash belongs.
@@ -17,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound
+from gputune.core.errors import BuildFailed, DeviceError
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
+from gputune.runtime.devices.discovery import LIST_OPTION, PROBE_MARK, DeviceReport
 from gputune.runtime.devices.features import FEATURE_SECONDS, FEATURES_MARK, FEATURES_OPTION, PROBES
 from gputune.runtime.devices.scratch import scratch_environment
 
@@ -40,8 +39,6 @@ _PLACE = re.compile(r"(?:error: )?\S*:\d+:\d+: (?:error: )?")
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[:1] == [MEMORY_OPTION]:
-        return _tell_importers(DeviceReport.from_dict(json.loads(arguments[1])))
     if arguments[:1] == [FEATURES_OPTION]:
         return _tell_feature(DeviceReport.from_dict(json.loads(arguments[1])), arguments[2])
     driver_file = arguments[0] if arguments else ""
@@ -81,16 +78,6 @@ def smoke_test(backend: Backend) -> str:
     got = backend.read(result).view(np.float32)
     want = values * 2 + np.arange(SIZE) % 7
     return "" if np.array_equal(got, want) else "the smoke test computed a wrong result"
-
-
-def _tell_importers(report: DeviceReport) -> int:
-    try:
-        importers = open_backend(report, profiling=False).importers()
-    except (DeviceError, DeviceNotFound, ImportError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 3
-    print(MEMORY_MARK + json.dumps(importers), flush=True)
-    return 0
 
 
 def _tell_feature(report: DeviceReport, name: str) -> int:

@@ -14,6 +14,7 @@ from gputune.core.quirks import quirks_of, unset_defaults
 from gputune.runtime.backends import Backend
 from gputune.runtime.backends.sources import Prove
 from gputune.runtime.context.format import ContextFile
+from gputune.runtime.contexts.imported import Imported
 from gputune.runtime.devices.discovery import OPENCL, DeviceReport
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY, drivers, loaded_library, opencl_library
 from gputune.runtime.devices.features import AskedOnce
@@ -102,6 +103,33 @@ class NativeDevice:
                 raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy ({memory.kind})")
         return memory, True
 
+    @property
+    def context_pointer(self) -> int:
+        """Return the cl_context in which an application's own cl_mem must be made, as a number."""
+        return self.device.context
+
+    def import_memory(self, handle: MemHandle) -> Imported:
+        """Return the handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport, which says
+        why each importer refuses it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
+        lease = handle.hold("imported by a device")
+        try:
+            memory, own = self.memory_of(handle)
+        except BaseException:
+            lease.release()
+            raise
+        return Imported(handle, memory, own, lease)
+
+    def begin_host_access(self, *imported: Imported) -> None:
+        """Let the host use imported memory, where that takes commands, once the device has finished. Raises
+        LaunchFailed when the device has the memory elsewhere, and UnusableMemory."""
+        for one in imported:
+            one.begin_host_access()
+
+    def end_host_access(self, imported: Imported) -> None:
+        """Give imported memory back to the device, where that takes a command. Raises LaunchFailed and
+        UnusableMemory."""
+        imported.end_host_access()
+
     def importers(self) -> list[tuple[str, str]]:
         """Return the ways of taking memory without a copy, in the order in which they are tried, each with why the
         device cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
@@ -131,8 +159,8 @@ OpenDevice = Backend | NativeDevice
 
 def why_no_contexts(report: DeviceReport) -> str:
     """Return why no context can run on a device, and what to do, in one line; empty if they can. An agent, and what
-    simulates a device, need no C runtime here. Raises ValueError for an unknown runtime."""
-    needed = report.backend == OPENCL and not report.remote and runs_in_c()
+    simulates a device, need no C runtime here."""
+    needed = report.backend == OPENCL and not report.remote
     return why_no_runtime() if needed else ""
 
 

@@ -1,25 +1,22 @@
-"""Ask a device how it takes memory without a copy: python -m gputune.runtime.contexts.probe REPORT.
-
-The program opens the device of a report, which is JSON, in the C runtime and writes its answer in a line.
-"""
+"""Say how a device takes memory without a copy: python -m gputune.runtime.contexts.probe REPORT, which is JSON."""
 
 import json
 import sys
 
 from gputune.core.errors import DeviceError, DeviceNotFound
-from gputune.runtime.contexts.device import open_report, runs_in_c
-from gputune.runtime.devices.discovery import MEMORY_MARK, MEMORY_PROBE, OPENCL, PROBE, DeviceReport, importers_of
+from gputune.runtime.backends.null import HOST_POINTER
+from gputune.runtime.contexts.device import open_report
+from gputune.runtime.devices.discovery import MEMORY_MARK, OPENCL, DeviceReport
 
 
-def importers_on(report: DeviceReport) -> list[tuple[str, str]]:
-    """Return the importers of a usable device, as importers_of does, in the runtime that runs contexts on it. Raises
-    DeviceNotFound; ValueError for an unknown runtime."""
-    return importers_of(report, MEMORY_PROBE if report.backend == OPENCL and runs_in_c() else PROBE)
-
-
-def main(arguments: list[str]) -> int:
+def main(report: str) -> int:
+    """Print a line for discovery, and return an exit code."""
+    asked = DeviceReport.from_dict(json.loads(report))
+    if not asked.usable:
+        print(f"{asked.title} is not usable: {asked.reason}", file=sys.stderr)
+        return 3
     try:
-        importers = open_report(DeviceReport.from_dict(json.loads(arguments[0]))).importers()
+        importers = open_report(asked).importers() if asked.backend == OPENCL else [(HOST_POINTER, ""), ("copy", "")]
     except (DeviceError, DeviceNotFound) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 3
@@ -28,4 +25,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1]))

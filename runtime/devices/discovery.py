@@ -28,8 +28,7 @@ PROBE_SECONDS = 60.0
 PROBE_MARK = "gputune-probe "
 MEMORY_MARK = "gputune-memory "
 PROBE, MEMORY_PROBE = "gputune.runtime.backends.probe", "gputune.runtime.contexts.probe"
-"""The programs that ask a driver: by pyopencl, and by the C runtime."""
-MEMORY_OPTION = "--memory"
+"""The programs that ask a driver."""
 LIST_OPTION = "--list"
 OPENCL = "opencl"
 NULL = "null"
@@ -274,14 +273,11 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
     return f"{head}; {listed + '; ' if listed else ''}{hint}"
 
 
-def importers_of(
-    report: DeviceReport, probe: str = PROBE, time_limit_s: float = PROBE_SECONDS
-) -> list[tuple[str, str]]:
+def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> list[tuple[str, str]]:
     """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
-    has the reason why this device cannot use it (empty: it can). A probe opens the device in a process of its own.
-    Raises DeviceNotFound if that fails or takes longer than time_limit_s."""
-    asked = [MEMORY_OPTION] if probe == PROBE else []
-    probed = run_probe([*asked, json.dumps(report.to_dict())], report.environment(), time_limit_s, probe)
+    has the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
+    DeviceNotFound if that fails or takes longer than time_limit_s."""
+    probed = run_probe([json.dumps(report.to_dict())], report.environment(), time_limit_s, MEMORY_PROBE)
     for line in probed.output.splitlines():
         if line.startswith(MEMORY_MARK):
             return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputune.core.errors import WrongDevice
 from gputune.core.statuses import ContextVerdict
-from gputune.runtime.backends import Backend
+from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, OpenDevice, in_c
@@ -36,7 +36,7 @@ def executor_on(
     chosen = graph_named(file, graph)
     if (native := in_c(backend)) is not None:
         return _native_executor(native, file, chosen, strict, device_open_ns, shared)
-    assert isinstance(backend, Backend) and not backend.computes
+    assert isinstance(backend, NullBackend)
     verdict, reason = verdict_on(file.header, [chosen], backend.identity, computes=False)
     if verdict is ContextVerdict.UNSUPPORTED:
         raise WrongDevice(f"{file.path}: {reason}")

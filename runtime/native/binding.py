@@ -177,6 +177,11 @@ class Device(NativeObject):
         return DeviceIdentity(**fields)
 
     @property
+    def context(self) -> int:
+        """Return its cl_context as a number."""
+        return self.native.call("device_context", self.pointer) or 0
+
+    @property
     def lost(self) -> bool:
         """Return whether the device has stopped working in this process; it is asked, which waits for its turn."""
         return bool(self.native.call("is_lost", self.pointer))

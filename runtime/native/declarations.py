@@ -168,6 +168,7 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "device_name": (c_char_p, [c_void_p]),
     "is_lost": (c_bool, [c_void_p]),
     "device_bytes": (c_size_t, [c_void_p]),
+    "device_context": (c_void_p, [c_void_p]),
     "touch": (c_int, [c_void_p, _ERROR]),
     "device_identity": (POINTER(Identity), [c_void_p]),
     "allocate": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),

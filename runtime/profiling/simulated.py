@@ -45,7 +45,9 @@ class Moments:
     def launch(self, backend: Backend, launches: Sequence[Bound]) -> None:
         """Enqueue launches, and wait for them. Raises DeviceError."""
         timed = self.timed and bool(launches)
-        read = backend.enqueue_timed(launches) if timed else backend.in_order(launches)()
+        read = backend.enqueue_timed(launches) if timed else None
+        for bound in () if timed else launches:
+            backend.enqueue(bound)
         self.add(Part.ENQUEUE)
         backend.finish()
         self.add(Part.WAIT)

@@ -10,7 +10,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -242,13 +242,6 @@ class AgentBackend(Backend):
     def _kernel(self, handle: Handle, request: messages.Bind, program: Program) -> _Kernel:
         self._post(request)
         return _Kernel(handle, request, program)
-
-    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
-        known = bound.kernel.request
-        given = (*known.arguments[:place], _given(buffer), *known.arguments[place + 1 :])
-        handle = self.new_handle()
-        request = replace(known, handle=handle.number, arguments=given)
-        bound.kernel = self._kernel(handle, request, bound.kernel.program)
 
     def enqueue(self, bound: Bound) -> None:
         self._post(messages.TimePass((_batch(bound, 1),), 0))

@@ -43,7 +43,7 @@ def sanitizers() -> tuple[str, ...]:
 def library() -> Path:
     """libgputune.so of these sources. Raises AssertionError with what the compiler says."""
     part = PARTS["runtime"]
-    sources = f'-DGPUTUNE_SOURCES="{part.digest(part.files())}"'  # else Python's runtime would refuse it
+    sources = f'-DGPUTUNE_SOURCES="{part.digest(part.files())}"'  # else Python would refuse it
     return compiled("libgputune.so", SOURCES, (*OPTIMISED, "-shared", sources, *sanitizers()))
 
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.runtime.profiling.clocks import MOST_PPB, ClockFit, ClockTracker, Times, fit
-from gputune.runtime.profiling.marks import RATES_PPB
 from tests.native.compiling import driver
 from tests.runtime.profiling.test_clocks import HOST_NS, Clock, clocks, randoms, run
 
+RATES_PPB = -500_000_000, 100_000_000
+"""Of ticks of persistent kernels, as marks.c has them."""
 TRACKER_BYTES = 1 << 12
 """At least those of a clock_tracker."""
 Runs = list[tuple[Times, Times]]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+import c_tables
 from gputune.core import errors
 from gputune.runtime import native as sources
-from gputune.runtime.memory.opencl_calls import ERRORS
 from gputune.runtime.native.binding import Native
 from gputune.runtime.native.declarations import MESSAGE_BYTES, STRUCTURES
 from tests.native.compiling import library
@@ -174,5 +174,5 @@ def test_programs_say_which_status_and_what_the_compiler_says(
 
 
 def test_the_names_of_statuses_are_unlike() -> None:
-    assert len({*ERRORS.values()}) == len(ERRORS)
-    assert all(name.startswith("CL_") for name in ERRORS.values())
+    assert len({*c_tables.STATUSES.values()}) == len(c_tables.STATUSES)
+    assert all(name.startswith("CL_") for name in c_tables.STATUSES.values())

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.runtime.memory.lending import MOST_LENT
 from gputune.runtime.native.binding import Graph, Native
 from gputune.runtime.native.memory import Array
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, sanitizers
@@ -15,6 +14,7 @@ from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
 
 LENDING = (*OPTIMISED, "-shared", f"-DLEAST_LENT={NBYTES}", *sanitizers())
+MOST_LENT = 8
 COMMAND_BUFFERS, RECORDABLE_QUEUES, SLOW_NS, DECIDED = 1, 2, 1_000_000, 30
 KNOWN = {"FAKE_PLATFORM": "Portable Computing Language", "FAKE_NAME": "pthread-fake"}
 

@@ -1,6 +1,6 @@
 """Test contexts that change while the C runtime has them open, as files and in memory: only checked bytes are used.
 
-tests/runtime/context/test_stored.py tests Python's runtime.
+tests/runtime/context/test_stored.py tests what Python reads.
 """
 
 import os

@@ -25,13 +25,12 @@ from gputune.client.farm.hosts.device_lock import DeviceLock
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.stream import Stream
 from gputune.core import peers
-from gputune.core.errors import CannotImport, ContextError, MalformedLog, UnusableMemory
+from gputune.core.errors import ContextError, MalformedLog, UnusableMemory
 from gputune.runtime.context.ep_context import ep_contexts
 from gputune.runtime.context.format import open_context, write_file
 from gputune.runtime.context.package import open_package
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.devices.scratch import scratch_folder
-from gputune.runtime.memory import opencl_calls as cl
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.passing import Descriptor
 from gputune.runtime.power.journal import DeviceFiles, Table
@@ -45,7 +44,6 @@ from gputune.server.protocol.messages import Limits
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.workers.process import DeviceUnavailable, WorkerProcess
 from tests.client.contexts import small_context
-from tests.runtime.memory.fake_opencl import FakeOpenCL, identity
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS
 
@@ -94,17 +92,6 @@ def memory_of_another_that_is_none(folder: Path, patch: Patch) -> None:
     for seals, offset in ((0, 0), (READ_ONLY, 0), (fcntl.F_SEAL_SHRINK, 1)):
         with closing_fd(memfd(seals=seals)) as fd, pytest.raises(UnusableMemory):
             MemHandle.from_fd(fd, offset, 4096)
-
-
-def memory_that_the_device_does_not_take(folder: Path, patch: Patch) -> None:
-    """The driver's own takes its place, and the memory that was tried is given up at once."""
-    fake = FakeOpenCL({cl.DEVICE_HOST_UNIFIED_MEMORY: 1}, moved=4096)
-    with MemHandle.allocate(PAGE) as shared, pytest.raises(CannotImport):
-        fake.ladder(identity()).take(shared)
-    tried = MemHandle.allocate(PAGE)  # held here, so that nothing but `close` gives it up
-    patch.setattr(MemHandle, "allocate", lambda nbytes: tried)
-    with fake.ladder(identity()).allocate(PAGE) as handle:
-        assert (handle.kind, tried.closed) == ("mapped", True)
 
 
 def a_descriptor_that_cannot_be_doubled(folder: Path, patch: Patch) -> None:

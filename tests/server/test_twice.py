@@ -12,17 +12,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from gputune.core.errors import BuildFailed, CannotImport, DeviceError, MemoryInUse
+from gputune.core.errors import BuildFailed, DeviceError, MemoryInUse
 from gputune.core.launches import Variant
 from gputune.runtime.backends import ProgramCache, open_backend
+from gputune.runtime.backends.null import open_device
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
-from gputune.runtime.memory import opencl_calls as cl
 from gputune.runtime.memory.handles import PAGE, MemHandle
-from gputune.runtime.memory.lending import LEAST_LENT, Lending
 from gputune.runtime.memory.passing import Descriptor, DescriptorSocket, WithDescriptor
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server import device_state
@@ -53,7 +51,6 @@ from gputune.server.workers import builder
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.process import OnProgress, WorkerProcess
 from gputune.server.workers.supervisor import Supervisor
-from tests.runtime.memory.fake_opencl import FakeOpenCL, identity
 from tests.server.conftest import batch_of, launch_of
 from tests.server.workers.fake_worker import FakeWorker, works
 from tests.server.workers.test_pool import Client, until
@@ -243,43 +240,10 @@ def test_descriptors_come_with_one_message_after_the_other() -> None:
                 descriptor.close()
 
 
-def test_an_importer_that_failed_once_is_tried_again() -> None:
-    """But one that the device turned out not to have is not."""
-    fake = FakeOpenCL({cl.DEVICE_HOST_UNIFIED_MEMORY: 1})
-    ladder = fake.ladder(identity())
-    with MemHandle.allocate(PAGE) as handle:
-        for _ in range(2):
-            fake.failing["clCreateBuffer"] = -4
-            with pytest.raises(CannotImport, match="CL_MEM_OBJECT_ALLOCATION_FAILURE"):
-                ladder.take(handle)
-            del fake.failing["clCreateBuffer"]
-            for _again in range(2):
-                taken, importer = ladder.take(handle)
-                assert importer.name == "CL_MEM_USE_HOST_PTR"
-                ladder.calls.release(taken.pointer)
-    assert set(fake.references.values()) == {0}
-
-
-def test_an_array_is_lent_once_until_all_are_given_up() -> None:
-    made: list[int] = []
-    answers = iter([None, 1, 2])
-
-    def lend(array: Any) -> int | None:
-        made.append(array.nbytes)
-        return next(answers)
-
-    lending: Lending[int] = Lending(lend, 1)
-    array = np.zeros(LEAST_LENT, np.uint8)
-    assert [lending.on(array, ()) for _ in range(3)] == [None, 1, 1], "a device may take later what it has refused"
-    lending.clear()
-    assert [lending.on(array, ()) for _ in range(2)] == [2, 2] and len(made) == 3
-    assert lending.on(array, [array]) is None, "what launches write is copied, whatever was before"
-
-
 def test_memory_is_closed_twice_and_had_again() -> None:
     for _ in range(2):
         handle = MemHandle.allocate(PAGE)
-        backend = open_backend(NULL_REPORT)
+        backend = open_device(NULL_REPORT)
         for _again in range(2):
             imported = backend.import_memory(handle)
             with pytest.raises(MemoryInUse):

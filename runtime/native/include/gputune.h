@@ -156,6 +156,9 @@ const gputune_identity *gputune_device_identity(const gputune_device *device);
 bool gputune_is_lost(gputune_device *device);
 /* Return the bytes of device memory that its graphs and groups hold now. Memory of gputune_memory does not count. */
 size_t gputune_device_bytes(const gputune_device *device);
+/* Return the cl_context of the device, in which a cl_mem of your own must be made. Of a CPU device it may be another
+ * one, or NULL, when no graph, group, memory or profile is left on the device. */
+void *gputune_device_context(const gputune_device *device);
 /* Launch an empty kernel on a queue of its own, and wait for it. At short intervals between inferences this keeps a
  * device from falling asleep. On a CPU it does nothing: what runs there keeps it awake. */
 gputune_code gputune_touch(gputune_device *device, gputune_error *error);

@@ -54,6 +54,7 @@ struct Device : Owned<gputune_device, gputune_close_device> {
     std::string name() const { return gputune_device_name(get()); }
     bool is_lost() const { return gputune_is_lost(get()); }
     std::size_t nbytes() const { return gputune_device_bytes(get()); }
+    void *context() const { return gputune_device_context(get()); }
     void touch() { call(gputune_touch, get()); }
 
 private:

@@ -378,6 +378,8 @@ size_t gputune_device_bytes(const gputune_device *device) {
     return __atomic_load_n(&device->held_bytes, __ATOMIC_RELAXED);
 }
 
+void *gputune_device_context(const gputune_device *device) { return device->context; }
+
 bool is_here(const gputune_device *device) { return getpid() == device->process; }
 
 gputune_code check_here(const gputune_device *device, gputune_error *error) {

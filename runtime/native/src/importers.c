@@ -1,5 +1,5 @@
-/* The ways in which devices take memory, best first: as runtime/memory/importers.py. Numbers are those of CL/cl.h and
- * CL/cl_ext.h, and of Qualcomm's cl_ext_qcom.h. */
+/* The ways in which devices take memory, best first. Each says what a device lacks for it and why memory does not fit,
+ * and makes the cl_mem. Numbers are those of CL/cl.h and CL/cl_ext.h, and of Qualcomm's cl_ext_qcom.h. */
 #include "importing.h"
 
 #include <stdio.h>

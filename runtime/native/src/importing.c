@@ -1,4 +1,4 @@
-/* Which way is taken for memory: the first that the device has and that takes it. As runtime/memory/ladder.py. */
+/* Which way is taken for memory: the first that the device has and that takes it. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "importing.h"
 #include "descriptors.h"

@@ -1,4 +1,4 @@
-/* Lends arrays to launches, which read them where they lie. As runtime/memory/lending.py and Ladder.lend.
+/* Lends arrays to launches, which read them where they lie.
  *
  * An input has a few buffers on the arrays that were given last, by their addresses. An array may be gone: another one
  * is given before its buffer is read again. */

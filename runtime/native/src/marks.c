@@ -1,6 +1,6 @@
-/* As runtime/profiling/marks.py: marks are ticks of a clock of which nothing is known but that it runs evenly. None
- * lies outside of its kernel, whose moments the device's own clock says. A line from ticks to that clock goes through
- * all inferences that are kept; each inference's own line leads from there to the host's. */
+/* Times of launches inside persistent kernels. Marks are ticks of a clock of which nothing is known but that it runs
+ * evenly. None lies outside of its kernel, whose moments the device's own clock says. A line from ticks to that clock
+ * goes through all inferences that are kept; each inference's own line leads from there to the host's. */
 #include "marks.h"
 #include "marked.h"
 

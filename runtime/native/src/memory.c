@@ -1,4 +1,4 @@
-/* Memory handles: what an application makes, and who may touch them. As runtime/memory/handles.py and ladder.py. */
+/* Memory handles: what an application makes, and who may touch them. As runtime/memory/handles.py. */
 #define _GNU_SOURCE /* off_t of any file */
 #include "descriptors.h"
 #include "importing.h"

@@ -1,6 +1,6 @@
 /* Records inferences in logs. Where launches are timed they run one by one on a queue with the device's clock, or as
  * persistent kernels with marks (marked.c). Each inference's line to the host's clock follows from readings of both
- * clocks, or else from the host's times around calls. As runtime/profiling/{recorder,profiler}.py. */
+ * clocks, or else from the host's times around calls. */
 #include "profile.h"
 #include "inference.h"
 #include "launches.h"

@@ -178,7 +178,7 @@ def library() -> str:
 
 
 def environment() -> dict[str, str]:
-    """What Python's runtime sets before it loads a driver is set for all, with one folder for what PoCL unpacks."""
+    """What Python sets before it loads a driver is set for all, with one folder for what PoCL unpacks."""
     memory = Path("/dev/shm")
     folder = {"POCL_CACHE_DIR": str(memory / "gputune-bench")} if memory.is_dir() else {}
     own = {"POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1"}

@@ -1,4 +1,4 @@
-"""Replace the file of a context in place at random moments, while both runtimes open, load and run it.
+"""Replace the file of a context in place at random moments, while programs in C and in Python open, load and run it.
 
     scripts/stress/native/replaced [--moments 1000] [--seed N]
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 
 from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.quirks import reads_in_place
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch
 from gputune.kernels.space import Configuration, configuration_key
@@ -161,9 +163,10 @@ class Pages:
 
     def lent(self, array: Array) -> Buffer:
         """The device's buffer on an array. AssertionError where it would be a copy."""
-        buffer = self.backend.lent(array)
-        assert buffer is not None, "the device does not read memory of the host where it lies"
-        return buffer
+        assert reads_in_place(self.backend.identity), "the device does not read memory of the host where it lies"
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        context = cl.Context.from_int_ptr(self.backend.context_pointer)
+        return Buffer(array.nbytes, cl.Buffer(context, flags, hostbuf=array))
 
     def build_together(self, chosen: Iterable[Case]) -> None:
         """Builds the cases' kernels in one program, where the driver takes its time for each."""

@@ -1,7 +1,6 @@
-"""Test that C takes an application's memory on a real device by the importers of Python, and with its words."""
+"""Test that C takes an application's memory on a real device, and gives it to commands of the application."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,9 @@ import pytest
 
 from gputune.core.errors import CannotImport
 from gputune.runtime.backends import Backend
-from gputune.runtime.contexts.probe import importers_on
-from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.memory.handles import PAGE, MemHandle
+from gputune.runtime.memory.handles import PAGE
 from gputune.runtime.native.binding import Device, Native
-from gputune.runtime.native.memory import Array, Memory
+from gputune.runtime.native.memory import Array
 from tests.opencl.native.test_one_context import Application
 from tests.opencl.runtime import made
 
@@ -33,62 +30,6 @@ def room() -> Array:
     """Return bytes that begin at a page."""
     whole = np.zeros(NBYTES + 2 * PAGE, np.uint8)
     return whole[-whole.ctypes.data % PAGE :]
-
-
-def test_the_same_importers_are_listed(backend: Backend, device: Device) -> None:
-    for _ in range(2):
-        assert device.importers() == backend.importers()
-
-
-def test_a_device_that_is_asked_by_its_report_says_the_same_in_both_runtimes(
-    report: DeviceReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = []
-    for runtime in ("python", "c"):
-        monkeypatch.setenv("GPUTUNE_RUNTIME", runtime)
-        said.append(importers_on(report))
-    assert said[0] == said[1]
-
-
-Both = Callable[[Backend, Device, Array], tuple[MemHandle, Memory]]
-
-
-def imported(backend: Backend, device: Device, room: Array, offset: int) -> tuple[MemHandle, Memory]:
-    with MemHandle.allocate(NBYTES + PAGE) as whole:
-        handle = MemHandle.from_fd(whole.fileno(), offset, NBYTES)
-        return handle, device.import_(whole.fileno(), NBYTES, offset)
-
-
-def wrapped(backend: Backend, device: Device, room: Array, offset: int) -> tuple[MemHandle, Memory]:
-    array = room[offset : offset + NBYTES]
-    return MemHandle.from_array(array), device.wrap(array)
-
-
-BOTH: dict[str, Both] = {
-    "own": lambda backend, device, room: (backend.allocate_handle(NBYTES), device.allocate(NBYTES)),
-    "memfd": partial(imported, offset=0),
-    "part of a memfd": partial(imported, offset=256),
-    "odd part of a memfd": partial(imported, offset=4),
-    "array": partial(wrapped, offset=0),
-    "aligned array": partial(wrapped, offset=256),
-    "odd array": partial(wrapped, offset=4),
-}
-
-
-@pytest.mark.parametrize("both", BOTH.values(), ids=BOTH)
-def test_memory_is_taken_by_the_same_importer_or_refused_with_the_same_words(
-    backend: Backend, device: Device, room: Array, both: Both
-) -> None:
-    handle, memory = both(backend, device, room)
-    with handle, memory:
-        try:
-            theirs = backend.import_memory(handle)
-        except CannotImport as error:
-            assert (memory.importer, memory.kind) == ("", str(error))
-        else:
-            assert memory.importer == theirs.importer
-            assert (memory.kind == "shared") == theirs.coherent
-            del theirs
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Test that sessions of onnxruntime give the bits of Python's runtime on a real device."""
+"""Test that sessions of onnxruntime give the bits of contexts that Python runs on a real device."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def ort(
 
 
 def given(binary: Path) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-    """Inputs, and their outputs by Python's runtime."""
+    """Inputs, and their outputs by Python."""
     executor = load(binary)
     numbers = np.random.default_rng(1)
     inputs = [

@@ -1,4 +1,4 @@
-"""Test that C reads in place the arrays that Python does, with its counts and bits."""
+"""Test that C reads in place the same arrays by both ways to call it, with equal counts and bits."""
 
 import gc
 import mmap
@@ -15,8 +15,6 @@ from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
-from gputune.runtime.memory import lending
-from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from gputune.runtime.native.binding import Device, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
 from gputune.runtime.native.memory import Array
@@ -26,6 +24,7 @@ from tests.opencl.contexts import contexts, inputs_of, loaded
 from tests.opencl.runtime import made
 from tests.opencl.runtime.test_reading_in_place import Fenced
 
+LEAST_LENT, MOST_LENT = 1 << 16, 8
 ELEMENTS, NBYTES = LEAST_LENT // 4, LEAST_LENT
 ALIGNED, ODD = 0, 4
 """How far from a multiple of the device's alignment an array begins."""
@@ -112,11 +111,10 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [models.conv_relu_gemm, models.squ
 
 @pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(one, marks=pytest.mark.night) for one in MODELS[1:])])
 def test_kernels_of_both_forms_read_an_input_and_nothing_beside_it(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Callable[[], onnx.ModelProto]
+    backend: Backend, tmp_path: Path, model: Callable[[], onnx.ModelProto]
 ) -> None:
     if not reads_in_place(backend.identity):
         pytest.skip("this driver does not read inputs in place")
-    monkeypatch.setattr(lending, "LEAST_LENT", 1)
     lends = Native(compiled("libgputune_small.so", SOURCES, (*OPTIMISED, "-shared", "-DLEAST_LENT=1", *sanitizers())))
     path = contexts(backend, lower(read_model(models.save(model(), tmp_path))), tmp_path / "model.bin")
     executor = loaded(backend, path)

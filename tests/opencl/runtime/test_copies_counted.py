@@ -42,7 +42,7 @@ def test_each_combination_costs_what_the_table_says(
     if given != "arrays":
         own = executor.graph.inputs[0], executor.graph.outputs[0]
         handles = [MemHandle.allocate(NBYTES) if given == "memfd" else executor.allocate_for(one) for one in own]
-        maps = 0 if all(one.kind == "svm" or backend.import_memory(one).coherent for one in handles) else 1
+        maps = 0 if all(one.kind == "svm" or executor.backend.import_memory(one).coherent for one in handles) else 1
         handles[0].view("float32", (ELEMENTS,))[...] = X
     for number in range(3):
         late = 1 - at_load if number == 0 else 0

@@ -73,7 +73,7 @@ class HandleSequences(RuleBasedStateMachine):
         elif kind == "misaligned":
             handle = MemHandle.from_array(array(16))  # which is copied
         elif kind == "own":
-            handle = self.backend.allocate_handle(NBYTES)
+            handle = self.executor.backend.allocate_handle(NBYTES)
         else:
             with MemHandle.allocate(4 * NBYTES) as whole:
                 handle = MemHandle.from_fd(whole.fileno(), NBYTES, NBYTES)

@@ -18,8 +18,11 @@ from hypothesis.stateful import (
 )
 
 from gputune.core.errors import CannotImport, MemoryClosed, MemoryInUse
-from gputune.runtime.backends import Backend, Bound, Imported
+from gputune.runtime.backends import Backend, Bound
+from gputune.runtime.contexts.device import beside
+from gputune.runtime.contexts.imported import Imported
 from gputune.runtime.memory.handles import PAGE, MemHandle
+from tests.opencl.runtime.test_memory import buffer_of
 
 T = TypeVar("T")
 COUNT = 1024
@@ -33,15 +36,16 @@ def test_any_range_is_imported_where_it_is_aligned(backend: Backend, offset: int
     with MemHandle.allocate(4 * PAGE) as room:
         with MemHandle.from_fd(room.fileno(), offset, nbytes) as handle:
             try:
-                imported = backend.import_memory(handle)
+                imported = beside(backend).import_memory(handle)
             except CannotImport as error:
                 assert not aligned or "memory of its own" in str(error)
                 return
             assert aligned
-            backend.fill(imported.buffer, 7)
-            backend.begin_host_access(imported)
+            backend.fill(buffer_of(imported), 7)
+            backend.finish()
+            beside(backend).begin_host_access(imported)
             assert handle.view(np.uint8, (nbytes,)).min() == 7
-            backend.end_host_access(imported)
+            beside(backend).end_host_access(imported)
             del imported
         content = room.view(np.uint8, (4 * PAGE,))
         assert content.sum(dtype=int) == 7 * nbytes and content[offset : offset + nbytes].min() == 7
@@ -71,7 +75,7 @@ class Sequences(RuleBasedStateMachine):
 
     @rule(shared=st.booleans())
     def allocate(self, shared: bool) -> None:
-        handle = MemHandle.allocate(4 * COUNT) if shared else self.backend.allocate_handle(4 * COUNT)
+        handle = MemHandle.allocate(4 * COUNT) if shared else beside(self.backend).allocate_handle(4 * COUNT)
         self.handles.append(handle)
         self.values[handle] = 0
         handle.view(np.int32, (COUNT,))[:] = 0
@@ -81,7 +85,7 @@ class Sequences(RuleBasedStateMachine):
     def take(self, data: st.DataObject) -> None:
         handle = one_of(data, self.handles)
         try:
-            self.imports.append(self.backend.import_memory(handle))
+            self.imports.append(beside(self.backend).import_memory(handle))
         except CannotImport:
             assert handle.kind == "memfd"
         except MemoryClosed:
@@ -92,7 +96,7 @@ class Sequences(RuleBasedStateMachine):
     def bind(self, data: st.DataObject) -> None:
         x, y = one_of(data, self.imports), one_of(data, self.imports)
         if x.handle is not y.handle:
-            bound = self.backend.bind(self.program, "add", (COUNT,), (64,), [x.buffer, y.buffer])
+            bound = self.backend.bind(self.program, "add", (COUNT,), (64,), [buffer_of(x), buffer_of(y)])
             self.launches.append((bound, x, y))
 
     @precondition(lambda self: self.launches)
@@ -107,9 +111,9 @@ class Sequences(RuleBasedStateMachine):
     @rule(data=st.data())
     def write(self, data: st.DataObject) -> None:
         imported = one_of(data, self.imports)
-        self.backend.begin_host_access(imported)
+        beside(self.backend).begin_host_access(imported)
         imported.handle.view(np.int32, (COUNT,))[:] = 5
-        self.backend.end_host_access(imported)
+        beside(self.backend).end_host_access(imported)
         self.values[imported.handle] = 5
 
     @precondition(lambda self: self.imports)
@@ -137,10 +141,10 @@ class Sequences(RuleBasedStateMachine):
     @invariant()
     def values_are_right(self) -> None:
         for imported in self.imports:
-            self.backend.begin_host_access(imported)
+            beside(self.backend).begin_host_access(imported)
             values = imported.handle.view(np.int32, (COUNT,))
             assert values[0] == values[-1] == np.int64(self.values[imported.handle]).astype(np.int32)
-            self.backend.end_host_access(imported)
+            beside(self.backend).end_host_access(imported)
 
     def teardown(self) -> None:
         self.launches.clear()
@@ -152,7 +156,7 @@ class Sequences(RuleBasedStateMachine):
 @pytest.mark.night
 def test_random_sequences_neither_abort_nor_leak(backend: Backend) -> None:
     Sequences.backend = backend
-    backend.importers()
+    beside(backend).importers()
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     run_state_machine_as_test(Sequences, settings=settings(max_examples=30, stateful_step_count=40, deadline=None))

@@ -10,6 +10,7 @@ import pytest
 from gputune.core.launches import Launch, Stage, Variant, Work
 from gputune.core.resources import Resources, resources_in
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
+from gputune.runtime.backends.opencl_devices import query_kernel
 from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
@@ -68,10 +69,9 @@ def test_a_trial_has_the_local_memory_of_each_of_its_kernels(programs: ProgramCa
 
 
 def test_a_driver_that_does_not_know_a_question_is_no_error(backend: Backend) -> None:
-    device: Any = backend
     buffers = [backend.allocate(4 * SIZE) for _ in range(2)]
     bound = backend.bind(backend.build(SOURCE, "-DTILE=16"), "doubled", (SIZE,), (GROUP,), buffers)
-    assert device._ladder.calls.query_kernel(bound.kernel.int_ptr, 0x1234) is None
+    assert query_kernel(backend.device_pointer, bound.kernel.int_ptr, 0x1234) is None
 
 
 class Asked:
@@ -119,15 +119,13 @@ def test_what_the_log_says_goes_to_the_variant_of_each_kernel(
         )
 
 
-def test_only_programs_that_are_measured_are_loaded_with_the_option(
+def test_programs_that_are_measured_are_loaded_with_the_option(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     binary = backend.harvest(backend.build(SOURCE, "-DTILE=16"))
     asked = Asked(monkeypatch, backend)
-    backend.load_binaries([binary])
-    assert asked.options == [""], "contexts are loaded as ever"
     program = backend.load_binary(binary)
-    assert asked.options == ["", Asked.OPTION] and program.log
+    assert asked.options == [Asked.OPTION] and program.log
 
 
 def test_a_log_that_cannot_be_read_says_nothing(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,14 +89,6 @@ def test_parts_are_read_and_written_where_they_lie(opened: AgentBackend) -> None
     assert opened.read(part, into) is into and into.view(np.float32)[0] == 2.0
 
 
-def test_a_bound_kernel_takes_another_buffer(opened: AgentBackend) -> None:
-    bound, values = adding(opened)
-    other = opened.upload(values)
-    opened.set_buffer(bound, 0, other)
-    opened.enqueue(bound)
-    np.testing.assert_array_equal(opened.read(other).view(np.float32), values + 3)
-
-
 def test_a_binary_is_loaded_again(opened: AgentBackend) -> None:
     bound, values = adding(opened)
     opened.first_launch(bound, lambda: None)

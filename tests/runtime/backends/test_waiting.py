@@ -1,6 +1,5 @@
 """Test the null device that waits: its times pass, and its clock differs from the host's."""
 
-import itertools
 import time
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +12,7 @@ from gputune.core.launches import Work
 from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.backends.waiting import COPIED_BYTES_PER_NS, WaitingNullBackend
 from gputune.runtime.devices.discovery import NULL_REPORT, WAITING, WAITING_REPORT, DeviceReport, find
-from gputune.runtime.profiling.clocks import TIMER, Times, fit, timer_constraints
+from gputune.runtime.profiling.clocks import Times, fit
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 
@@ -61,7 +60,7 @@ def test_copies_take_their_turn_and_their_time() -> None:
     backend.write(buffer, data)
     assert time.perf_counter_ns() - begun_ns >= launch_ns + copy_ns
     begun_ns = time.perf_counter_ns()
-    backend.begin_write(buffer, data)
+    backend.write(buffer, data)
     backend.fill(buffer, 7)
     assert (backend.read(buffer) == 7).all()
     assert time.perf_counter_ns() - begun_ns >= 3 * copy_ns
@@ -92,20 +91,6 @@ def test_launches_lie_where_the_host_has_seen_them(zero_ns: int, drift_ppb: int)
     line = fit(np.stack([queued, calls[:, 0]], 1), np.concatenate([np.stack([queued, calls[:, 1]], 1), ended]))
     assert (line.to_host(queued) >= calls[:, 0] - 2).all() and (line.to_host(queued) <= calls[:, 1] + 2).all()
     assert line.to_host(int(times[-1, 3])) <= finished_ns + 2
-
-
-def test_a_clock_that_drifts_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_ns = itertools.count(0, CALL_NS)
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now_ns))
-    backend = waiting(12345, 200_000)
-    opened_ns = backend._opened_ns  # what no program knows
-    readings = [(time.perf_counter_ns(), backend.device_now_ns(), time.perf_counter_ns()) for _ in range(READINGS)]
-    line = fit(*timer_constraints(np.array(readings)), method=TIMER)
-    for since_ns in (readings[0][0] - opened_ns, readings[-1][0] - opened_ns):
-        shown = 12345 + since_ns + since_ns * 200_000 // 10**9
-        assert abs(line.to_host(shown) - (opened_ns + since_ns)) <= line.bound_ns
-    uncorrected_ns = (readings[-1][1] - readings[0][1]) - (readings[-1][0] - readings[0][0])
-    assert line.bound_ns <= 2 * CALL_NS < uncorrected_ns / 10
 
 
 def test_queues_run_side_by_side() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.contexts.probe import importers_on
-from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport, importers_of
 from gputune.runtime.native.binding import Native
 from tests.native.compiling import library
 from tests.native.conftest import c_compiler, native
@@ -21,7 +20,6 @@ REPORT = DeviceReport(0, DEVICE, "", usable=True, reason="")
 def in_c(c_compiler: str, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """The runtime runs contexts in C, and a process of its own finds the fake OpenCL."""
     fake = Fake()
-    monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
     monkeypatch.setenv("GPUTUNE_RUNTIME_LIBRARY", str(library()))
     monkeypatch.setenv("GPUTUNE_OPENCL_LIBRARY", str(fake.path))
     return fake
@@ -30,16 +28,16 @@ def in_c(c_compiler: str, monkeypatch: pytest.MonkeyPatch) -> Fake:
 def test_a_process_of_its_own_asks_the_c_runtime(in_c: Fake, native: Native) -> None:
     with native.device(name="0", opencl=str(in_c.path)) as device:
         wanted = device.importers()
-    assert importers_on(REPORT) == wanted and any(reason for _, reason in wanted)
+    assert importers_of(REPORT) == wanted and any(reason for _, reason in wanted)
 
 
 @pytest.mark.usefixtures("in_c")
 def test_what_cannot_be_opened_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUTUNE_OPENCL_LIBRARY", str(tmp_path / "nothing.so"))
     with pytest.raises(DeviceNotFound, match=r"cannot be asked for its memory: .*nothing\.so"):
-        importers_on(REPORT)
+        importers_of(REPORT)
 
 
 @pytest.mark.usefixtures("in_c")
 def test_a_simulated_device_is_asked_in_python() -> None:
-    assert importers_on(NULL_REPORT) == [("host pointer", ""), ("copy", "")]
+    assert importers_of(NULL_REPORT) == [("host pointer", ""), ("copy", "")]

@@ -1,4 +1,4 @@
-"""Test that Profiler records what the C runtime runs as it records what Python's runtime runs."""
+"""Test that Profiler records what the C runtime runs."""
 
 import io
 from collections.abc import Mapping

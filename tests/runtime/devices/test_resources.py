@@ -4,15 +4,23 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputune.core.identity import DeviceIdentity
 from gputune.core.resources import Resources
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.devices.resources import MOST_BYTES, TELLS_SPILLS, asked_resources, ptxas_resources
-from tests.runtime.memory.fake_opencl import identity
+
+
+def identity(*extensions: str, kind: str = "gpu") -> DeviceIdentity:
+    assert NULL_REPORT.identity is not None
+    return replace(NULL_REPORT.identity, name="fake", device_type=kind, extensions=extensions)
+
 
 KERNELS: Mapping[str, Mapping[str, Resources]] = {
     "13.0": {"spills": Resources(64, 2088, 1264, 0), "tiles": Resources(10, 0, 0, 1024)},

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.core.errors import CannotImport, LimitExceeded, MemoryClosed, MemoryInUse, UnusableMemory
-from gputune.runtime.backends import open_backend
+from gputune.runtime.backends.null import open_device
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.memory import descriptors
 from gputune.runtime.memory.handles import PAGE, MemHandle
@@ -207,7 +207,7 @@ def test_a_dma_buf_that_cannot_be_mapped_is_for_devices_alone(monkeypatch: pytes
             with pytest.raises(UnusableMemory, match="cannot be seen by the host"):
                 handle.view(np.uint8, (1,))
             with pytest.raises(CannotImport, match="the host cannot see it"):
-                open_backend(NULL_REPORT).import_memory(handle)
+                open_device(NULL_REPORT).import_memory(handle)
     finally:
         os.close(fd)
 
@@ -387,7 +387,7 @@ def test_a_closed_handle_is_refused_everywhere_and_closes_again() -> None:
         lambda: handle.view(np.uint8, (1,)),
         lambda: handle.hold("held"),
         lambda: handle.overlaps(handle),
-        lambda: open_backend(NULL_REPORT).import_memory(handle),
+        lambda: open_device(NULL_REPORT).import_memory(handle),
         handle.__enter__,
     )
     for use in uses:
@@ -417,16 +417,13 @@ def test_a_handle_that_is_dropped_leaves_no_descriptor() -> None:
 
 
 def test_the_null_device_uses_any_memory_of_the_host() -> None:
-    null = open_backend(NULL_REPORT)
-    assert null.importers() == [("host pointer", ""), ("copy", "")]
+    null = open_device(NULL_REPORT)
     handle = null.allocate_handle(16)
     imported = null.import_memory(handle)
-    assert (imported.importer, imported.coherent, imported.external) == ("host pointer", True, False)
+    assert (imported.importer, imported.coherent) == ("host pointer", True)
     null.begin_host_access(imported)
     handle.view(np.uint8, (16,))[:] = 5
     null.end_host_access(imported)
-    null.acquire([imported])
-    null.release([imported])
     assert null.read(imported.buffer).tolist() == [5] * 16
     null.fill(imported.buffer, 6)
     assert handle.view(np.uint8, (16,)).tolist() == [6] * 16
@@ -437,7 +434,7 @@ def test_the_null_device_uses_any_memory_of_the_host() -> None:
 
 
 def test_memory_above_the_devices_limit_is_refused() -> None:
-    null = open_backend(NULL_REPORT)
+    null = open_device(NULL_REPORT)
     with pytest.raises(LimitExceeded):
         null.allocate_handle(null.identity.max_allocation_bytes + 1)
     with MemHandle.from_cl_mem(1, null.identity.max_allocation_bytes + 1) as handle, pytest.raises(LimitExceeded):
