@@ -45,8 +45,6 @@ class Buffer:
     nbytes: int
     handle: Any
     parent: Buffer | None = None
-    host: Bytes | None = None
-    """The same memory for the host, which may use it while nothing is enqueued; None where that takes commands."""
     owner: object = None
     """What the memory belongs to where it is not the buffer's own; behind `handle`, so that it is given up after it."""
 
@@ -122,8 +120,6 @@ class Backend(ABC):
 
     identity: DeviceIdentity
     finds_compiled: bool = field(default=False, init=False)
-    profiles: bool = field(default=True, init=False)
-    """Whether launches have the device's clock."""
     device_pointer: int = field(default=0, init=False)  # the cl_device_id, 0 where there is none
     prove: Prove = field(default=unproven, init=False, repr=False)
     """Asked before a source with inline assembly is built, and before a context is loaded that needs features."""

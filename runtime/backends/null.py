@@ -81,7 +81,7 @@ class NullBackend(Backend):
         lease = handle.hold("imported by a device")
         if handle.array is None:
             raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy: the host cannot see it")
-        buffer = Buffer(handle.nbytes, handle.array, host=handle.array, owner=lease)
+        buffer = Buffer(handle.nbytes, handle.array, owner=lease)
         return Imported(buffer, HOST_POINTER, True, handle)
 
     def allocate_handle(self, nbytes: int) -> MemHandle:

@@ -80,7 +80,6 @@ class OpenCLBackend(Backend):
 
     def __init__(self, device: cl.Device, driver: str, profiling: bool = True) -> None:
         super().__init__(identity_of(device, driver))
-        self.profiles = profiling
         self._device = device
         self.device_pointer = int(device.int_ptr)
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size

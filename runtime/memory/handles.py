@@ -1,7 +1,7 @@
 """Define handles of memory that the caller owns and devices use in place.
 
 A handle is made from a size (a sealed memfd, which can be passed to other processes), a descriptor, an array or a
-cl_mem. Making a handle does not involve a device: Backend.import_memory does that.
+cl_mem. Making a handle does not involve a device: import_memory of an open device does that.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class MemHandle(Closing):
     @classmethod
     def from_cl_mem(cls, pointer: int, nbytes: int) -> Self:
         """Make a handle of the first nbytes bytes of an application's own cl_mem, given as the number of its pointer.
-        It must be a buffer of the backend's own context (Backend.context_pointer), and live until it is imported."""
+        It must be a buffer of the device's own context (`context_pointer`), and live until it is imported."""
         return cls._of_pointer("cl_mem", pointer, nbytes)
 
     @classmethod

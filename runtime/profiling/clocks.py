@@ -28,7 +28,7 @@ Method = Literal["device_and_host_timer", "bracketed"]
 BRACKETED: Method = "bracketed"
 """By the host's times around calls that enqueue and finish."""
 TIMER: Method = "device_and_host_timer"
-"""By readings of the device's clock (Backend.device_now_ns)."""
+"""By readings of the device's clock."""
 
 MOST_PPB = 500_000
 """How far apart two clocks run at most, in ns a second; what disciplines a host's clock adds no more than that."""
