@@ -1,7 +1,7 @@
 """Test native parts of several files: all that decides about a library is in its name, its content is checked before it
 is used, and it shows only its exports.
 
-A part is built once, safely, or refused with the reason.
+test_compiling.py tests that a part is built once, safely, or refused with the reason.
 """
 
 import ctypes
