@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from gputune.client.doctor.findings import Finding
-from gputune.runtime.contexts.device import RUNTIME, runs_in_c
 from gputune.runtime.native.building import REMEDY, NotBuilt, origin_of, runtime_library
 
 
 def check_contexts() -> Finding:
     """Return whether contexts run by the C runtime here, and where its library comes from; else why they do not."""
-    try:
-        in_c = runs_in_c()
-    except ValueError as error:
-        return Finding("software", "problem", str(error), f"correct or unset {RUNTIME}")
-    if not in_c:
-        return Finding("software", "note", f"contexts run in Python, because {RUNTIME} is not 'c'")
     try:
         library = runtime_library()
     except NotBuilt as error:

@@ -143,7 +143,7 @@ def test_a_server_from_the_bundle_measures_on_a_device(serve: Serve) -> None:
 @pytest.mark.opencl
 @pytest.mark.night
 def test_a_server_from_the_bundle_without_a_compiler_names_the_agent(serve: Serve) -> None:
-    with serve(**driver_settings(), GPUTUNE_RUNTIME="c", GPUTUNE_CC="none") as client:
+    with serve(**driver_settings(), GPUTUNE_CC="none") as client:
         assert client.why_no_contexts == f"the C runtime is not here: GPUTUNE_CC is 'none'; {REMEDY_OF_BUNDLES}"
         assert "gputune's agent" in REMEDY_OF_BUNDLES
 
@@ -152,7 +152,7 @@ def test_a_server_from_the_bundle_without_a_compiler_names_the_agent(serve: Serv
 @pytest.mark.night
 def test_a_server_from_the_bundle_compiles_the_c_runtime(serve: Serve, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    with serve(**driver_settings(), GPUTUNE_RUNTIME="c", XDG_CACHE_HOME=str(tmp_path)) as client:
+    with serve(**driver_settings(), XDG_CACHE_HOME=str(tmp_path)) as client:
         assert client.why_no_contexts == ""
         assert len(list((tmp_path / "gputune" / "native").glob("runtime-*.so"))) == 1
         assert doubled(client, client.load_context(doubling_context(device(), tmp_path)).context)

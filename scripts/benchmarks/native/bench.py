@@ -1,5 +1,5 @@
-"""Compare gputune.load, whose contexts run in C, with Python's runtime or another gputune, and both it and a C program
-with a C program that makes the same OpenCL calls by hand."""
+"""Compare gputune.load and a C program with a C program that makes the same OpenCL calls by hand, and gputune.load with
+that of another gputune."""
 
 import argparse
 import statistics
@@ -37,9 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--context", type=Path, action="append", help="a context binary, by default MobileNetV2-0.5 160 of defaults"
     )
-    command.add_argument(
-        "--beside", type=Path, help="a Python that has another gputune; by default this one with Python's runtime"
-    )
+    command.add_argument("--beside", type=Path, help="a Python that has another gputune, to compare with")
     command.add_argument("--device", help="the device to use, as gputune's --device")
 
 
@@ -67,16 +65,18 @@ def _of_context(context: Path, work: Path, options: argparse.Namespace) -> tuple
     """Return rows and figures of one context."""
     launches = _contenders(context, work, options)
     whole = launches.persistently()
-    loads = _loads({"in C": whole.loaded, "the other": whole.other}, options.loads)
-    result: dict[str, object] = {"loads": {name: vars(one) for name, one in loads.items()}}
+    result: dict[str, object] = {}
     rows = [("context", f"{context.name}, {len(read_header(context).graphs[0].launches)} launches", "")]
-    rows += _load_rows(*loads.values())
-    for name, one in {"as loaded": whole, "launches one by one": launches}.items():
-        (mine, other), _ = _turns([one.loaded, one.other], options)
-        ratio = paired_ratio(mine, other)
-        shown = f"{told(ratio)}, {_ms(mine)} by {_ms(other)}"
-        rows.append((f"inference by the other's, {name}", shown, NOT_SLOWER))
-        result[name] = asdict(ratio)
+    if options.beside is not None:
+        loads = _loads({"this one": whole.loaded, "the other": whole.other}, options.loads)
+        result["loads"] = {name: vars(one) for name, one in loads.items()}
+        rows += _load_rows(*loads.values())
+        for name, one in {"as loaded": whole, "launches one by one": launches}.items():
+            (mine, other), _ = _turns([one.loaded, one.other], options)
+            ratio = paired_ratio(mine, other)
+            shown = f"{told(ratio)}, {_ms(mine)} by {_ms(other)}"
+            rows.append((f"inference by the other's, {name}", shown, NOT_SLOWER))
+            result[name] = asdict(ratio)
     if not can_be_by_hand(context):
         return [*rows, ("inference by that by hand", "not measured: it packs weights", "")], result
     for name, start in {"gputune.load": launches.loaded, "a C program": launches.native}.items():

@@ -1,6 +1,6 @@
 """Run a context by gputune.load in turns, as turns.h has it: by_python CONTEXT FORM INPUT ... OUTPUT ...
 
-It uses what all versions of gputune have, and takes the runtime that GPUTUNE_RUNTIME says.
+It uses what all versions of gputune have.
 """
 
 import re

@@ -37,8 +37,8 @@ class Memory:
 class Peer:
     """A running process. load_ns, device_open_ns: as it says."""
 
-    def __init__(self, command: Sequence[str | Path], outputs: Sequence[Path], runtime: str | None = None) -> None:
-        """Start it. runtime: as GPUTUNE_RUNTIME. Raises RuntimeError where it ends before it is ready."""
+    def __init__(self, command: Sequence[str | Path], outputs: Sequence[Path]) -> None:
+        """Start it. Raises RuntimeError where it ends before it is ready."""
         self._outputs = outputs
         self._process = subprocess.Popen(
             list(map(str, command)),
@@ -46,7 +46,7 @@ class Peer:
             stdout=subprocess.PIPE,
             text=True,
             cwd=tool.ROOT,
-            env=environment() | ({} if runtime is None else {"GPUTUNE_RUNTIME": runtime}),
+            env=environment(),
         )
         self.load_ns, self.device_open_ns = self._numbers()
 
@@ -101,14 +101,13 @@ class Contenders:
         return replace(self, persistent=True)
 
     def loaded(self) -> Peer:
-        """Start a process that runs the context in C by gputune.load."""
-        return self._by_python("loaded", sys.executable, "c")
+        """Start a process that runs the context by gputune.load."""
+        return self._by_python("loaded", sys.executable)
 
     def other(self) -> Peer:
-        """Start what that is compared with: the gputune of another Python, or Python's runtime."""
-        if self.beside is not None:
-            return self._by_python("other", self.beside, None)
-        return self._by_python("other", sys.executable, "python")
+        """Start what that is compared with: the gputune of another Python."""
+        assert self.beside is not None
+        return self._by_python("other", self.beside)
 
     def native(self) -> Peer:
         program = compiled("by_runtime", [HERE / "by_runtime.c", *SOURCES], FLAGS, ("-std=c99",))
@@ -124,12 +123,12 @@ class Contenders:
     def _form(self) -> str:
         return "persistent" if self.persistent else "launches"
 
-    def _by_python(self, name: str, python: str | Path, runtime: str | None) -> Peer:
-        return self._peer(name, [python, HERE / "by_python.py", self.context, self._form], runtime)
+    def _by_python(self, name: str, python: str | Path) -> Peer:
+        return self._peer(name, [python, HERE / "by_python.py", self.context, self._form])
 
-    def _peer(self, name: str, command: Sequence[str | Path], runtime: str | None = None) -> Peer:
+    def _peer(self, name: str, command: Sequence[str | Path]) -> Peer:
         outputs = [self.folder / f"{name}.{place}.raw" for place in range(self.outputs)]
-        return Peer([*command, *self.inputs, *outputs], outputs, runtime)
+        return Peer([*command, *self.inputs, *outputs], outputs)
 
 
 def can_be_by_hand(context: Path) -> bool:

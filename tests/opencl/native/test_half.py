@@ -61,11 +61,10 @@ def test_all_forms_compute_the_same_right_bits(native: Native, backend: Backend,
 
 
 @pytest.fixture
-def halves(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+def halves(backend: Backend, tmp_path: Path) -> Iterator[Executor]:
     """A graph in C that takes and gives float16."""
     model = build("(float16[4,6] x, float16[6] b) => (float16[4,6] y, float16[6] z)", "y = Add(x, b) z = Relu(b)")
     (path, _) = written(tmp_path, {"m": model}, compiling(backend), backend)
-    monkeypatch.setenv("GPUTUNE_RUNTIME", "c")
     with loaded(backend, path) as executor:
         assert isinstance(executor, NativeExecutor)
         yield executor

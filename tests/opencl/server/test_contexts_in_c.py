@@ -52,7 +52,6 @@ pytestmark = pytest.mark.own("it runs contexts in C, for a limited time")
 def _in_c() -> Iterator[None]:
     """Workers run contexts by the library that the tests have compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPUTUNE_RUNTIME", "c")
         patch.setenv("GPUTUNE_RUNTIME_LIBRARY", str(library()))
         patch.setenv("GPUTUNE_TRUSTED_FOLDERS", str(library().parent))
         yield

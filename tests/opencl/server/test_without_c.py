@@ -20,7 +20,6 @@ WHY = f"the C runtime is not here: GPUTUNE_CC is 'none'; {REMEDY}"
 @pytest.fixture(scope="module")
 def target() -> Iterator[SharedServer]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPUTUNE_RUNTIME", "c")
         patch.setenv("GPUTUNE_CC", "none")
         patch.delenv("GPUTUNE_RUNTIME_LIBRARY", raising=False)
         server = SharedServer()

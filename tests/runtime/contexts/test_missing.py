@@ -29,18 +29,14 @@ def _no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 NEEDED = {
-    "a driver's": (REPORT, "c", WHY),
-    "a driver's, in Python": (REPORT, "python", ""),
-    "simulated": (NULL_REPORT, "c", ""),
-    "an agent's": (replace(REPORT, driver_file="agent:board:1"), "c", ""),
+    "a driver's": (REPORT, WHY),
+    "simulated": (NULL_REPORT, ""),
+    "an agent's": (replace(REPORT, driver_file="agent:board:1"), ""),
 }
 
 
-@pytest.mark.parametrize(("report", "runtime", "why"), NEEDED.values(), ids=NEEDED)
-def test_what_runs_contexts_has_to_be_here(
-    report: DeviceReport, runtime: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPUTUNE_RUNTIME", runtime)
+@pytest.mark.parametrize(("report", "why"), NEEDED.values(), ids=NEEDED)
+def test_what_runs_contexts_has_to_be_here(report: DeviceReport, why: str) -> None:
     assert why_no_contexts(report) == why
 
 
@@ -48,9 +44,3 @@ def test_whoever_needs_it_is_told_the_same() -> None:
     with pytest.raises(DeviceNotFound) as refused:
         library()
     assert str(refused.value) == WHY
-
-
-def test_an_unknown_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUTUNE_RUNTIME", "java")
-    with pytest.raises(ValueError, match="GPUTUNE_RUNTIME is 'java', expected 'python' or 'c'"):
-        why_no_contexts(REPORT)
