@@ -9,8 +9,9 @@ process that runs a library whose content was lost, as by a power failure, would
 compared with the name before a library is returned, and a library that has lost it is built again. One process builds
 at a time, and removes what killed ones have left.
 
-Where there is neither a library nor a compiler, nor a folder that is safe from other users, contexts run in Python, and
-gputune cannot be a plugin of onnxruntime. `why_no_runtime` says so, with what to do.
+Where there is neither a library nor a compiler, nor a folder that is safe from other users, no context runs, and gputune
+cannot be a plugin of onnxruntime. `why_no_runtime` says so, with what to do. For an image or a device without a
+compiler, `python -m gputune.runtime.native.building` puts the libraries into the package that is installed.
 """
 
 from __future__ import annotations
@@ -318,3 +319,26 @@ def _run(command: list[str], what: str, folder: Path) -> None:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
         why = next(filter(_ERROR.search, said), said[0])
         raise NotBuilt(f"{command[0]} refuses {what}: {why[:200]}")
+
+
+def main() -> int:
+    """Build all parts into the package that is installed, where every user may read them; return the exit code."""
+    if not isinstance(FOLDER, Path):
+        print("gputune is in an archive, which can get no libraries; unpack it first", file=sys.stderr)
+        return 1
+    try:
+        (folder := FOLDER / LIBRARIES).mkdir(exist_ok=True)
+        for name, part in PARTS.items():
+            files = part.files()
+            compiler = _compiler(os.environ.get(COMPILER) or os.environ.get("CC"))
+            library = build(part, files, compiler, folder, f"{name}-{part.digest(files)}-")
+            library.chmod(0o755)
+            print(library)
+    except (NotBuilt, OSError) as error:
+        print(f"the native parts are not built: {error}; {REMEDY}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

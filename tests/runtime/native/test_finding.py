@@ -73,6 +73,17 @@ def test_a_wheels_library_needs_no_compiler(folder: Path, monkeypatch: pytest.Mo
     assert not (folder / "cache").exists()
 
 
+def test_a_library_can_be_built_into_the_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found later without a compiler, and every user can read it."""
+    monkeypatch.setattr(building, "PARTS", {"runtime": PART})
+    assert building.main() == 0
+    no_compiler(folder, monkeypatch)
+    found = runtime_library()
+    assert found.parent == folder / "native" / "lib"
+    assert found.stat().st_mode & 0o777 == 0o755
+    assert building.main() == 1  # now without a compiler
+
+
 @pytest.mark.parametrize("damage", ["another content", "other sources", "another part"])
 def test_a_wheels_library_that_is_another_is_not_taken(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: str
