@@ -96,7 +96,7 @@ class FormChoice:
     def _digest(self) -> str:
         """Return the identity of the choice: the device and all that changes times there."""
         search = TaskSearch(_TASK, self._device, device_limits(self._device), EFFORTS["quick"], self._settings)
-        return hashlib.sha256(json.dumps(["argument form", search.validity.digest]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(["argument form in C", search.validity.digest]).encode()).hexdigest()
 
 
 def _measured(runner: ContextRunner, device: DeviceIdentity) -> dict[ArgumentForm, float]:

@@ -201,9 +201,8 @@ class InChain:
         measured, and whether persistent kernels are an alternative."""
         operations = [(each.name, task_key(each.task).digest) for each in self._model.plan.operations]
         places = [(key, self._tuner.identity(task)) for key, task in self._tasks.items()]
-        # Choices of earlier versions are others: launches one by one may have been chosen because a machine was busy.
-        form = [FORM, "wherever they run"] if self._persistent else ""
-        text = json.dumps(["choice", form, operations, places])
+        # Choices of earlier versions are others: contexts ran in Python, where a launch cost more.
+        text = json.dumps(["choice in C", FORM if self._persistent else "", operations, places])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _asked(self, outcomes: Outcomes) -> str:

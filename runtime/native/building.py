@@ -9,9 +9,9 @@ process that runs a library whose content was lost, as by a power failure, would
 compared with the name before a library is returned, and a library that has lost it is built again. One process builds
 at a time, and removes what killed ones have left.
 
-Where there is neither a library nor a compiler, nor a folder that is safe from other users, no context runs, and gputune
-cannot be a plugin of onnxruntime. `why_no_runtime` says so, with what to do. For an image or a device without a
-compiler, `python -m gputune.runtime.native.building` puts the libraries into the package that is installed.
+Where there is neither a library nor a compiler, nor a folder that is safe from other users, no context runs, and
+gputune cannot be a plugin of onnxruntime. `why_no_runtime` says so, with what to do. For an image or a device without
+a compiler, `python -m gputune.runtime.native.building` puts the libraries into the installed package.
 """
 
 from __future__ import annotations
