@@ -105,3 +105,18 @@ def test_no_group_waits_for_longer_than_all_launches_take() -> None:
     after = [-each for each in noted[first + 2 :] if each < 0]
     assert -noted[first - 1] > 1 << 20
     assert after and max(after) <= CALIBRATING_ROUNDS * 100_000 / 400_000
+
+
+@pytest.mark.parametrize(
+    ("flag", "first"),
+    [(1, 0), (LAUNCHES, LAUNCHES - 1), *((flag, 0) for flag in (LAUNCHES + 1, (1 << 31) - 1, -1, -(1 << 31)))],
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_flag_that_names_no_launch_has_all_of_them_run(flag: int, first: int, shared: bool) -> None:
+    """A flag lies in device memory, which may hold anything."""
+    script = Script.of([Period(CALIBRATIONS + 4, 100_000, 200_000, 0.0, 0.0)], 0)
+    script.flags[:] = flag
+    noted, (_, aborted, *_) = play(script, 2, shared)
+    assert aborted == 2
+    assert noted[-1] == first and noted[-3] == 0, "code is loaded for all launches at once"
+    assert driver("script").flag_after(flag, ctypes.c_size_t(LAUNCHES)) == first + 1

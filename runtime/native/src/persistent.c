@@ -223,6 +223,13 @@ static gputune_code status_after(gputune_graph *graph, int32_t status[STATUS_BYT
     return GPUTUNE_OK;
 }
 
+/* 0, or 1 + the launch from which launches have to run. Device memory may hold anything: where that is no launch, all
+ * of them run. */
+static int32_t flag_of(const gputune_graph *graph, const int32_t status[STATUS_BYTES / 4]) {
+    const int32_t flag = status[FLAG];
+    return flag >= 0 && (size_t)flag <= graph->record->info.launch_count ? flag : 1;
+}
+
 static gputune_code fill_counters(gputune_graph *graph, int32_t pattern, gputune_error *error) {
     return fill_buffer(graph->stream, graph->places[COUNTERS]->memory, pattern, graph->record->counter_bytes, error);
 }
@@ -281,7 +288,7 @@ static gputune_code run_persistently(gputune_graph *graph, gputune_error *error)
     if (breaker->watchful) /* what the groups did not have, other programs took */
         lose(breaker, elapsed_ns, persistent->groups * elapsed_ns - (processor_ns() - begun_ns) - BEGUN_NS);
     TRY(status_after(graph, status, error));
-    const int32_t flag = status[FLAG];
+    const int32_t flag = flag_of(graph, status);
     const bool first = !persistent->begun; /* no time of it is judged by: drivers load code, and caches are empty */
     persistent->begun = true;
     if (!first) add_usual(&persistent->usual_wait, flag ? rounds : status[LONGEST] > 1 ? status[LONGEST] : 1);
@@ -293,8 +300,7 @@ static gputune_code run_persistently(gputune_graph *graph, gputune_error *error)
     }
     graph->total.aborted++, graph->last.aborted++;
     TRY(fill_counters(graph, 0, error));
-    const bool is_known = flag > 0 && (size_t)flag <= graph->record->info.launch_count;
-    return run_launches(graph, is_known ? (size_t)flag - 1 : 0, elapsed_ns, true, error);
+    return run_launches(graph, (size_t)flag - 1, elapsed_ns, true, error);
 }
 
 /* --- for graph.c --- */
@@ -317,10 +323,8 @@ gputune_code persistent_prepare(gputune_graph *graph, gputune_error *error) {
 gputune_code persistent_gave_up(gputune_graph *graph, int32_t *flag, gputune_error *error) {
     int32_t status[STATUS_BYTES / 4];
     TRY(status_after(graph, status, error));
-    *flag = status[FLAG];
-    if (!*flag) return GPUTUNE_OK;
-    if (*flag < 0 || (size_t)*flag > graph->record->info.launch_count) *flag = 1;
-    return fill_counters(graph, 0, error);
+    *flag = flag_of(graph, status);
+    return *flag ? fill_counters(graph, 0, error) : GPUTUNE_OK;
 }
 
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {

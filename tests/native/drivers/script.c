@@ -103,3 +103,13 @@ void play(script *script, size_t inferences, bool shared, uint64_t runs[4]) {
     runs[0] = graph.total.persistent, runs[1] = graph.total.aborted, runs[2] = graph.total.launches;
     runs[3] = graph.total.attempts;
 }
+
+/* Says what is made of the flag in a status when kernels that were enqueued elsewhere have ended. */
+int32_t flag_after(int32_t flag, size_t launches) {
+    graph_record record = {.info = {.launch_count = launches}};
+    place place = {.memory = NULL};
+    persistent persistent = {.status_host = status_bytes};
+    gputune_graph graph = {.record = &record, .persistent = &persistent, .places = {[COUNTERS] = &place}};
+    status_bytes[FLAG] = flag;
+    return persistent_gave_up(&graph, &flag, NULL) ? -1 : flag;
+}
