@@ -10,6 +10,7 @@
 
 /* How much less and more a tick can be than the first and the last mark say, in ppb. */
 enum { LEAST_RATE = -500000000, MOST_RATE = 100000000 };
+#define FARTHEST_NS 1e18
 
 typedef struct kept {
     struct kept *next;
@@ -76,8 +77,12 @@ gputune_code marks_keep(kept_marks *marks, gputune_graph *graph, const logged *i
     return GPUTUNE_OK;
 }
 
+/* The ticks from one to another; marks lie in device memory, which may hold anything. */
+static double between(int64_t one, int64_t other) { return (double)(int64_t)((uint64_t)other - (uint64_t)one); }
+
 static int64_t about(const rate *rate, int64_t tick) {
-    return (int64_t)rint((double)(tick - rate->first) * rate->tick_ns) + rate->first_ns;
+    const double since_ns = rint(between(rate->first, tick) * rate->tick_ns);
+    return (int64_t)fmin(fmax(since_ns, -FARTHEST_NS), FARTHEST_NS) + rate->first_ns;
 }
 
 /* Calls of each persistent kernel: its first and last tick, and its times. */
@@ -100,9 +105,9 @@ static size_t find_spans(const kept_marks *marks, span *spans) {
 
 /* The line from ticks, by one rate, to the device's clock. */
 static clock_fit fit_ticks(const span *spans, size_t count, rate *rate, clock_bound *before, clock_bound *after) {
-    const int64_t ticks = spans[count - 1].ended - spans[0].began;
+    const double ticks = between(spans[0].began, spans[count - 1].ended);
     *rate = (struct rate){spans[0].began, spans[0].started_ns, 0};
-    rate->tick_ns = (double)(spans[count - 1].ended_ns - spans[0].started_ns) / (double)(ticks > 1 ? ticks : 1);
+    rate->tick_ns = (double)(spans[count - 1].ended_ns - spans[0].started_ns) / fmax(ticks, 1);
     for (size_t i = 0; i < count; i++) {
         before[i] = (clock_bound){about(rate, spans[i].began), spans[i].started_ns};
         after[i] = (clock_bound){about(rate, spans[i].ended), spans[i].ended_ns};
