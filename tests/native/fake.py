@@ -66,7 +66,8 @@ class Fake:
         self._library.fake_failed.restype = ctypes.c_char_p
         self._library.fake_stamp.argtypes = 4 * [ctypes.c_uint64]
         self._library.fake_delay.argtypes = self._library.fake_refuse.argtypes = [ctypes.c_long]
-        for name in ("cpu", "devices", "lose", "status"):
+        self._library.fake_most_events.restype = ctypes.c_long
+        for name in ("ahead", "cpu", "devices", "lose", "status"):
             getattr(self._library, f"fake_{name}").argtypes = [ctypes.c_long]
         self._library.fake_opened.restype = ctypes.c_long
         self._library.fake_replays.restype = self._library.fake_finishes.restype = ctypes.c_long
@@ -152,6 +153,14 @@ class Fake:
         """Gives events these times from now on; 0: their own."""
         self._library.fake_stamp(queued_ns, submitted_ns, begun_ns, ended_ns)
 
+    def is_ahead(self, ns: int) -> None:
+        """Lets the device's clock be read from now on, which is so far ahead of the host's; 0: it cannot be read."""
+        self._library.fake_ahead(ns)
+
+    def most_events(self) -> int:
+        """Return the most events that were alive at a time since this was asked last."""
+        return int(self._library.fake_most_events())
+
     def fail_at(self, call: int) -> None:
         """Makes the call of this number from now on fail; 0: none."""
         self._library.fake_fail_at(call)
@@ -166,12 +175,13 @@ def doubling_context(
     configuration: Mapping[str, Any] | None = None,
     needs: Sequence[Sequence[int]] = (),
     memory_type: MemoryType = "raw",
+    count: int = STAGES,
 ) -> Path:
-    """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages, whose
-    parts are so many bytes apart. needs: arenas of each graph instead of that one, of which it uses the first;
+    """Graphs that take x and give y, which is x times two to the power of `count`, by an arena between the stages,
+    whose parts are so many bytes apart. needs: arenas of each graph instead of that one, of which it uses the first;
     memory_type: what x and y are prepared for."""
     arenas = [BufferRef("arena", 0, place * apart, NBYTES) for place in range(2)]
-    stages = [BufferRef("input", 0, 0, NBYTES), *(arenas[place % 2] for place in range(STAGES - 1))]
+    stages = [BufferRef("input", 0, 0, NBYTES), *(arenas[place % 2] for place in range(count - 1))]
     stages.append(BufferRef("output", 0, 0, NBYTES))
     launches = tuple(
         LaunchRecord(f"op {place}", "0" * 64, 0, "twice", (ELEMENTS,), (4,), pair)

@@ -61,7 +61,7 @@ enum { COMMAND_BUFFERS = 1, RECORDABLE_QUEUES, MUTABLE, MUTABLE_BY_LIST };
 static atomic_long delay_ns, replays, recordings, updates, refusing, is_cpu, finishes;
 static atomic_long meeting, arrived, inside, most_inside;
 static int platform, devices[2]; /* whose addresses are their handles */
-static atomic_long device_count = 1, opened, lost;
+static atomic_long device_count = 1, opened, lost, events, most_events, ahead_ns;
 
 API long fake_alive(void) { return atomic_load(&alive); }
 API long fake_calls(void) { return atomic_load(&calls); }
@@ -105,6 +105,11 @@ API void fake_stamp(uint64_t queued, uint64_t submitted, uint64_t begun, uint64_
     const uint64_t stamps[] = {queued, submitted, begun, ended};
     for (int at = 0; at < 4; at++) atomic_store(&stamps_ns[at], stamps[at]);
 }
+
+/* The device's clock can be read, and is ahead of the host's by so much; 0: it cannot, and is the host's. */
+API void fake_ahead(long ns) { atomic_store(&ahead_ns, ns); }
+/* The most events that were alive at a time since this was asked last. */
+API long fake_most_events(void) { return atomic_exchange(&most_events, atomic_load(&events)); }
 
 /* Where the call is that was made to fail. */
 API const char *fake_failed(void) { return atomic_load(&failed); }
@@ -340,13 +345,28 @@ API int32_t clGetMemObjectInfo(object *buffer, uint32_t what, size_t room, void 
     return INVALID_VALUE;
 }
 
+static uint64_t device_now_ns(void) { return now_ns() + (uint64_t)atomic_load(&ahead_ns); }
+
+API int32_t clGetDeviceAndHostTimer(void *of, uint64_t *device_ns, uint64_t *host_ns) {
+    (void)of;
+    if (!atomic_load(&ahead_ns)) return INVALID_OPERATION;
+    *device_ns = device_now_ns(), *host_ns = now_ns();
+    return fails() ? OUT_OF_RESOURCES : 0;
+}
+
+static object *new_event(void) {
+    const long count = atomic_fetch_add(&events, 1) + 1;
+    long most = atomic_load(&most_events);
+    while (count > most && !atomic_compare_exchange_weak(&most_events, &most, count)) {}
+    object *event = made(NULL, 0);
+    event->begun_ns = event->ended_ns = device_now_ns();
+    return event;
+}
+
 static int32_t command(object *queue, object **event) {
     queue->commands++;
     if (fails()) return OUT_OF_RESOURCES;
-    if (event != NULL) {
-        *event = made(NULL, 0);
-        (*event)->begun_ns = (*event)->ended_ns = now_ns();
-    }
+    if (event != NULL) *event = new_event();
     return 0;
 }
 
@@ -522,7 +542,7 @@ API int32_t clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimen
     int32_t status = command(queue, event);
     if (!status && queue->recording != NULL) return record(queue->recording, &step);
     if (!status) compute(&step);
-    if (!status && event != NULL) (*event)->ended_ns = now_ns();
+    if (!status && event != NULL) (*event)->ended_ns = device_now_ns();
     return status;
 }
 
@@ -620,7 +640,7 @@ static int32_t clEnqueueCommandBufferKHR(uint32_t queues, object *const *queue, 
                                          const void *after, object **event) {
     (void)count, (void)after;
     int32_t status = queues || queue != NULL ? INVALID_VALUE : replay(recording->parent, recording);
-    if (!status) *event = made(NULL, 0); /* without asking, as PoCL does */
+    if (!status) *event = new_event(); /* without asking, as PoCL does */
     return status;
 }
 
@@ -681,7 +701,10 @@ API void *clGetExtensionFunctionAddressForPlatform(void *of, const char *name) {
 
 API int32_t clWaitForEvents(uint32_t count, object *const *events) { return (void)count, (void)events, 0; }
 API int32_t clRetainEvent(object *event) { return shared(event), 0; }
-API int32_t clReleaseEvent(object *event) { return release(event); }
+API int32_t clReleaseEvent(object *event) {
+    atomic_fetch_sub(&events, atomic_load(&event->owners) == 1);
+    return release(event);
+}
 
 /* It has run when it was enqueued. */
 API int32_t clGetEventInfo(object *event, uint32_t what, size_t room, void *to, size_t *needed) {

@@ -11,12 +11,15 @@ import pytest
 from gputune.core.errors import CannotMark
 from gputune.runtime.native import binding
 from gputune.runtime.native.binding import Device, File, Graph, Native
+from gputune.runtime.profiling.clocks import BRACKETED, TIMER
 from gputune.runtime.profiling.counters import NAMES
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
-from gputune.runtime.profiling.records import ENDED, LEVELS, QUEUED, STARTED, SUBMITTED, Level
+from gputune.runtime.profiling.records import ENDED, LEVELS, PART_KIND, QUEUED, STARTED, SUBMITTED, Level, Part
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 
 INFERENCES = 50
+MOST_EVENTS = 512
+"""As profile.c has it."""
 ONES = np.ones(ELEMENTS, np.float32)
 
 
@@ -74,6 +77,43 @@ def test_no_moment_of_a_launch_is_before_the_one_in_front(
             fake.stamp(0, 0, 0, 0)
         (one,) = log_of(profile.take()).inferences
     assert (one.launches == np.array(wanted) * 1_000_000).all()
+
+
+def test_no_more_events_are_kept_than_drivers_can(native: Native, device: Device, fake: Fake, tmp_path: Path) -> None:
+    """Drivers keep an event of each launch until it is read."""
+    count = 2 * MOST_EVENTS + 100
+    path = doubling_context(tmp_path / "long.bin", count=count)
+    with native.open(path) as long, device.load(long) as graph, device.profile(None, "detailed") as profile:
+        graph.record(profile)
+        fake.most_events()
+        for _ in range(2):
+            graph.run({"x": 0 * ONES})
+        assert fake.most_events() == MOST_EVENTS
+        log = log_of(profile.take())
+    for one in log.inferences:
+        assert one.launches.shape == (count, 2) and (np.diff(one.launches.ravel()) >= 0).all()
+        assert [*one.parts[:, PART_KIND]].count(Part.PROFILER) == 2
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 1 << 50, -1_000_000_000])
+def test_the_devices_clock_is_read_where_that_is_possible(
+    device: Device, file: File, fake: Fake, ahead_ns: int
+) -> None:
+    """Launches lie between the beginning of an inference and its end, by either clock."""
+    with device.load(file) as graph, device.profile(None, "detailed") as profile:
+        graph.record(profile)
+        fake.is_ahead(ahead_ns)
+        try:
+            for _ in range(5):
+                graph.run({"x": ONES})
+        finally:
+            fake.is_ahead(0)
+        log = log_of(profile.take())
+    for one in log.inferences:
+        assert one.clock is not None and one.clock.method == (TIMER if ahead_ns else BRACKETED)
+        assert abs(one.clock.offset_ns + ahead_ns) <= one.clock.bound_ns
+        times = one.launches_ns()
+        assert one.begun_ns - one.clock.bound_ns <= times[0, 0] and times[-1, 1] <= one.ended_ns + one.clock.bound_ns
 
 
 def test_the_level_qhas_has_counters_and_the_state_of_the_device(device: Device, file: File) -> None:
