@@ -47,7 +47,7 @@ FORMAT_VERSION = 3
 REQUIRING_VERSION = 4
 """Only contexts that are compact or require a feature have it: a reader of FORMAT_VERSION runs all others."""
 READABLE_VERSIONS = (1, 2, FORMAT_VERSION, REQUIRING_VERSION)
-"""Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
+"""To be looked at: only the last two run. Version 3 has brought the memory block."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
 LARGEST_MEMORY_BLOCK_BYTES = 1 << 20

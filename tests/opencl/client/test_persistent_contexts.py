@@ -22,6 +22,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
+from gputune.core.errors import UnsupportedFormatVersion
 from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
@@ -173,14 +174,15 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
         return dataclasses.replace(graph, persistent=tuple(map(without, graph.persistent)))
 
     path = contexts(backend, plan, tmp_path / "model.bin")
-    context = rewritten(path, older)
-    write_context(path, context)
-    path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
+    write_context(path, rewritten(path, older))
     executor = loaded(backend, path)
     (warning,) = executor.warnings
     assert "an older gputune" in warning
     assert executor.runs is None
     assert_right(executor, plan, inputs_of(executor, 0))
+    path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
+    with pytest.raises(UnsupportedFormatVersion, match="format version 1, this runtime reads 3 and 4; make it again"):
+        loaded(backend, path)
 
 
 PINNED = """
