@@ -19,6 +19,7 @@ from gputune.core.errors import BuildFailed, DeviceError, LaunchFailed, Malforme
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.checks import graph_named
@@ -58,7 +59,8 @@ class AgentContext:
         }
         self.counters = MemoryCounters.of([*inputs, *self._labels.values()])
         self._handle = backend.new_handle()
-        request = messages.LoadContext(self._handle.number, file.content, self.graph.name, strict)
+        features = tuple(proved_needs(file, self.graph, backend))
+        request = messages.LoadContext(self._handle.number, file.content, self.graph.name, strict, features)
         try:
             loaded: messages.Loaded = backend.ask(request)
         except (BuildFailed, AgentLost):

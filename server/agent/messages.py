@@ -25,7 +25,7 @@ from gputune.runtime.devices.settings import OF_THE_LOADER
 from gputune.runtime.profiling.records import Form
 from gputune.server.protocol.messages import Blob
 
-AGENT_VERSION = 3
+AGENT_VERSION = 4
 """The protocol's number in both hellos."""
 
 SESSION_DIGITS = 32
@@ -44,6 +44,7 @@ found."""
 Handle = Annotated[int, Within(1, 2**62)]
 Handles = Annotated[tuple[Handle, ...], Within(0, 4096)]
 Texts = Annotated[tuple[CText, ...], Within(0, 4096)]
+Features = Annotated[tuple[CText, ...], Within(0, 64)]
 Blobs = Annotated[tuple[Blob, ...], Within(0, 1024)]
 
 
@@ -300,12 +301,13 @@ class TimePass:
 @dataclass(frozen=True)
 class LoadContext:
     """Load a graph of a context binary as an application does, on the open device. strict: refuse a context that was
-    made for another device or driver."""
+    made for another device or driver; features: those that the device has proved."""
 
     handle: Handle
     data: Blob
     graph: CText
     strict: bool
+    features: Features
 
 
 @in_files(closed=True)

@@ -33,7 +33,9 @@ static gputune_code tell_warnings(session *session, const gputune_graph *graph, 
 gputune_code load_context(session *session, const void *asked, void *reply, gputune_error *error) {
     const load_context_message *const request = asked;
     loaded_message *const loaded = reply;
-    const gputune_load_options options = {.graph = request->graph, .strict = request->strict};
+    const gputune_load_options options = {.graph = request->graph, .strict = request->strict,
+                                          .features = request->features,
+                                          .feature_count = request->features_count};
     gputune_file *file = NULL;
     object *made;
     TRY(new_object(session, request->handle, CONTEXT, &made, error));

@@ -202,12 +202,13 @@ static const form TIME_PASS_MESSAGE_FORM = {
     }};
 
 static const form LOAD_CONTEXT_MESSAGE_FORM = {
-    .what = "LoadContext", .row_bytes = sizeof(load_context_message), .least_bytes = 30,
-    .is_closed = true, .count = 4, .fields = (const field[]){
+    .what = "LoadContext", .row_bytes = sizeof(load_context_message), .least_bytes = 40,
+    .is_closed = true, .count = 5, .fields = (const field[]){
         {"handle", A_NUMBER, IN(load_context_message, handle)},
         {"data", A_BLOB, IN(load_context_message, data)},
         {"graph", A_TEXT, IN(load_context_message, graph)},
         {"strict", A_FLAG, IN(load_context_message, strict)},
+        {"features", TEXTS, MANY(load_context_message, features, features_count)},
     }};
 
 static const form RUN_CONTEXT_MESSAGE_FORM = {

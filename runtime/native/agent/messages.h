@@ -5,7 +5,7 @@
 
 #include "reading.h"
 
-enum { AGENT_VERSION = 3 };
+enum { AGENT_VERSION = 4 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, BEGIN_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE,
     ALLOCATE_MESSAGE, FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE,
     KEEP_MESSAGE, CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
@@ -186,6 +186,8 @@ typedef struct load_context_message {
     slice data;
     const char *graph;
     bool strict;
+    const char *const *features;
+    size_t features_count;
 } load_context_message;
 
 typedef struct run_context_message {

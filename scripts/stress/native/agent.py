@@ -213,7 +213,7 @@ def _sessions(folder: Path) -> list[list[object]]:
         ),
         [
             *opened,
-            messages.LoadContext(6, doubling_context(folder / "doubling.bin").read_bytes(), "main", False),
+            messages.LoadContext(6, doubling_context(folder / "doubling.bin").read_bytes(), "main", False, ()),
             messages.RunContext(6, (bytes(NBYTES),), False, True),
             messages.BeginProfile(6, "basic"),
             messages.RunContext(6, (bytes(NBYTES),), True, True),

@@ -5,7 +5,7 @@ import hashlib
 import c_tables
 from gputune.server.agent.messages import AGENT_VERSION
 
-KNOWN = (3, "4a9b2f2246f83dd1")
+KNOWN = (4, "c533e434f58d4bff")
 """The version, and a digest of its messages as C reads them."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gputune.core import errors
-from gputune.core.errors import BuildFailed, ContextError, DeviceError, LaunchFailed, LimitExceeded
+from gputune.core.errors import BuildFailed, ContextError, DeviceError, LaunchFailed, LimitExceeded, WrongDevice
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.context.format import context_of
 from gputune.server.agent.connection import AgentConnection, AgentLost
@@ -49,6 +49,7 @@ from gputune.server.agent.messages import (
 )
 from tests.native.agent.running import TOKEN, Running, running
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, SOURCE, STAGES, doubling_context, fake_library
+from tests.native.test_needs import FEATURE, needing
 
 pytestmark = pytest.mark.usefixtures("c_compiler")
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
@@ -125,7 +126,7 @@ NEED_A_DEVICE = (
     FirstLaunch(3, True),
     TimePass((), 0),
     TimePass((Batch((3,), 1, True),), 0),
-    LoadContext(4, b"no context", "main", False),
+    LoadContext(4, b"no context", "main", False, ()),
     RunContext(4, (), False, True),
     BeginProfile(4, "basic"),
 )
@@ -183,7 +184,7 @@ def test_a_handle_of_nothing_or_of_another_kind_is_refused(
     for made in BUILT:
         connection.ask(made)
     others = {"kept data": Keep(7, b"1234"), "buffer": Allocate(7, 16), "program": Build(7, SOURCE, "", b"")}
-    others |= {"bound kernel": replace(BINDING, handle=7), "context": LoadContext(7, context, "main", False)}
+    others |= {"bound kernel": replace(BINDING, handle=7), "context": LoadContext(7, context, "main", False, ())}
     for other in (None, *(make for other, make in others.items() if other != kind)):
         if other is not None:
             connection.ask(other)
@@ -208,7 +209,7 @@ SPANS: Mapping[str, tuple[Any, str]] = {
 def test_what_lies_outside_is_refused(connection: AgentConnection, context: bytes, name: str) -> None:
     connection.ask(OPENED)
     connection.ask(Allocate(1, NBYTES))
-    connection.ask(LoadContext(4, context, "main", False))
+    connection.ask(LoadContext(4, context, "main", False, ()))
     connection.ask(BeginProfile(4, "basic"))
     request, why = SPANS[name]
     connection.post(request)  # of a request that is not waited for
@@ -284,9 +285,9 @@ def test_texts_of_a_driver_are_utf8_and_cut_at_characters(tmp_path: Path, contex
             one.ask(OPENED)
             for begin in ("", "a", "aa", "aaa"):
                 with pytest.raises(LaunchFailed, match=r"é$|€$"):
-                    one.ask(LoadContext(1, context, begin + "é" * 4000, False))
+                    one.ask(LoadContext(1, context, begin + "é" * 4000, False, ()))
                 with pytest.raises(LaunchFailed, match=r"€$"):
-                    one.ask(LoadContext(1, context, begin + "€" * 4000, False))
+                    one.ask(LoadContext(1, context, begin + "€" * 4000, False, ()))
         for call in range(1, MOST_CALLS):
             fake.order(call)
             with closing(fake.connect()) as one:
@@ -329,7 +330,7 @@ def work(connection: AgentConnection, context: bytes) -> list[bytes]:
     connection.ask(Allocate(8, NBYTES))
     connection.ask(Copy((Span(9, 0, NBYTES),), (Span(8, 0, NBYTES),)))
     (computed,) = connection.ask(Read((Span(8, 0, NBYTES),))).data
-    connection.ask(LoadContext(7, context, "main", True))
+    connection.ask(LoadContext(7, context, "main", True, ()))
     connection.ask(BeginProfile(7, "detailed"))
     ran = connection.ask(RunContext(7, (VALUES.tobytes(),), True, True), outputs=[NBYTES])
     connection.ask(EndProfile())
@@ -396,4 +397,23 @@ def test_a_damaged_context_has_the_error_that_it_has_here(
         context_of(memoryview(damaged), "a context")
     connection.ask(OPENED)
     with pytest.raises(kind):
-        connection.ask(LoadContext(1, damaged, "main", True))
+        connection.ask(LoadContext(1, damaged, "main", True, ()))
+
+
+@pytest.mark.parametrize("name", ["another driver", "the device's own"])
+def test_features_that_the_client_has_proved_let_a_source_be_built(
+    connection: AgentConnection, tmp_path: Path, name: str
+) -> None:
+    elsewhere = name == "another driver"
+    path = needing(tmp_path / "a.bin", replace(DEVICE, driver_version="2.0") if elsewhere else DEVICE)
+    connection.ask(OPENED)
+    load = LoadContext(1, path.read_bytes(), "main", False, ("half",))
+    if elsewhere:
+        with pytest.raises(WrongDevice, match=f"does not prove: {FEATURE}, because no proof of it is given"):
+            connection.ask(load)
+    loaded = connection.ask(replace(load, features=("half", FEATURE)) if elsewhere else load)
+    assert [warning.split(":")[0] for warning in loaded.warnings] == elsewhere * [
+        "building from source on another device"
+    ]
+    (output,) = connection.ask(RunContext(1, (VALUES.tobytes(),), False, True), outputs=[NBYTES]).outputs
+    assert bytes(output) == (VALUES * 2**STAGES).tobytes()

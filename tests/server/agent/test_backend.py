@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.errors import DeviceNotFound
+from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.context.format import context_of
 from gputune.runtime.memory.handles import MemHandle
 from gputune.server.agent.backend import AgentBackend, _Numbers
 from gputune.server.agent.connection import LOST, AgentConnection, AgentLost
 from gputune.server.agent.contexts import AgentContext
-from gputune.server.agent.messages import Allocate, Begin, Fill, Free, Greeting, Ran, RunContext
+from gputune.server.agent.messages import Allocate, Begin, Fill, Free, Greeting, LoadContext, Ran, RunContext
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, doubling_context
+from tests.native.test_needs import FEATURE, needing
 from tests.server.agent.lying import TOKEN, LyingAgent
 
 Start = Callable[[Mapping[type, Any]], LyingAgent]
@@ -150,3 +151,16 @@ def test_the_host_uses_memory_of_handles_only_while_it_may(
         assert content[given] == [(VALUES.tobytes(), 0), (VALUES.tobytes(), 1)]  # until its bytes have been sent
         assert content[into] == [(b"\7" * NBYTES, 1), (result.tobytes(), 1)]
         context.close()
+
+
+@pytest.mark.parametrize("reason", ["", "not today"])
+def test_an_agent_is_told_which_features_its_device_has_proved(start: Start, tmp_path: Path, reason: str) -> None:
+    """Its device is asked like any other; without a proof nothing is sent."""
+    agent = start({})
+    whole = memoryview(needing(tmp_path / "a.bin").read_bytes())
+    with closing(AgentBackend(DEVICE, agent.address, 0)) as backend:
+        backend.prove = lambda names: {**dict.fromkeys(names, ""), "half": reason}
+        with pytest.raises(WrongDevice, match="half, because not today") if reason else contextlib.nullcontext():
+            AgentContext(backend, context_of(whole, "a context"), None, True).close()
+    loads = [asked.features for asked in agent.asked if isinstance(asked, LoadContext)]
+    assert loads == ([] if reason else [("half", FEATURE)])

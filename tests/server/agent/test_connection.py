@@ -104,7 +104,7 @@ REQUESTS = (
     Bind(1, 2, "k", (1,), (1,), ()),
     FirstLaunch(1, True),
     PASS,
-    LoadContext(1, b"", "", True),
+    LoadContext(1, b"", "", True, ()),
     RUN,
     BeginProfile(1, "basic"),
     EndProfile(),
