@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from gputune.client.generation.ep_context import EpContextFile
 from tests.client.contexts import small_context
 from tests.native.fake import DEVICE, ELEMENTS, doubling_context, named_context
+from tests.native.test_needs import FEATURE, needing
 from tests.onnxruntime.models import node, save
 from tests.onnxruntime.sessions import Onnxruntime, filled, opened, run
 
@@ -165,3 +166,19 @@ def test_a_context_must_fit_the_device_or_is_built_from_source(newest: Onnxrunti
     for said, words in zip(ours, ("made by the null device", "made for another device"), strict=True):
         assert "gputune: wrong_device: EPContext node 'main': " in said and words in said
     assert "gputune:" not in theirs and "NOT_IMPLEMENTED" in theirs and "'node of y'" in theirs
+
+
+def test_programs_that_need_a_feature_run_by_the_devices_own_binaries_alone(
+    newest: Onnxruntime, tmp_path: Path
+) -> None:
+    """Sessions prove no features."""
+    models = [tmp_path / name for name in ("own.onnx", "other.onnx")]
+    for model, version in zip(models, (DEVICE.driver_version, "0.9"), strict=True):
+        context = needing(model.with_suffix(".bin"), dataclasses.replace(DEVICE, driver_version=version))
+        EpContextFile(model, False).write(context)
+    own, other = map(opened, models)
+    assert set(newest.do(own, run({"x": filled(1)})).results[1]["y"]) == {8}
+    (said,) = newest.refusals(other)
+    assert "gputune: wrong_device: EPContext node 'main': " in said
+    words = f"graph 'main' needs features that {DEVICE.name} does not prove: half, because no proof of it is given; "
+    assert words in said and f"{FEATURE}, because no proof of it is given; generate the context on this device" in said
