@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from gputune.runtime import native
 
 MOST_LINES_OF_A_FUNCTION = 59
@@ -94,6 +96,7 @@ def test_calls_are_told_from_hooks_and_from_functions_of_a_file_itself() -> None
     assert circles({"a": {"b"}, "b": {"a", "c"}, "c": set(), "d": {"a"}}) == {"a": {"b"}, "b": {"a"}, "d": {"a"}}
 
 
-def test_no_file_of_the_runtime_calls_what_calls_it() -> None:
-    files = (native.FOLDER / "src").glob("*.c")
+@pytest.mark.parametrize("folder", ["src", "agent", "onnxruntime"])
+def test_no_file_calls_what_calls_it(folder: str) -> None:
+    files = (native.FOLDER / folder).glob("*.c")
     assert circles(calls({path.name: path.read_text(encoding="utf-8") for path in files})) == {}

@@ -49,6 +49,16 @@ void leave_buffer(session *session, storage *buffer) {
     free(buffer);
 }
 
+void release_prepared(session *session, prepared *prepared) {
+    const opencl *const cl = &session->device->cl;
+    if (prepared->kernel) cl->ReleaseKernel(prepared->kernel); /* first: PoCL does not bear its buffers going */
+    for (size_t i = 0; i < prepared->part_count; i++) cl->ReleaseMemObject(prepared->parts[i]);
+    for (size_t i = 0; i < prepared->buffer_count; i++) leave_buffer(session, prepared->buffers[i]);
+    free(prepared->buffers);
+    free(prepared->parts);
+    free(prepared);
+}
+
 static void drop(session *session, object *gone) {
     switch (gone->kind) {
     case NOTHING: break;

@@ -155,16 +155,6 @@ gputune_code harvest_program(session *session, const void *asked, void *reply, g
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
 
-void release_prepared(session *session, prepared *prepared) {
-    const opencl *const cl = &session->device->cl;
-    if (prepared->kernel) cl->ReleaseKernel(prepared->kernel); /* first: PoCL does not bear its buffers going */
-    for (size_t i = 0; i < prepared->part_count; i++) cl->ReleaseMemObject(prepared->parts[i]);
-    for (size_t i = 0; i < prepared->buffer_count; i++) leave_buffer(session, prepared->buffers[i]);
-    free(prepared->buffers);
-    free(prepared->parts);
-    free(prepared);
-}
-
 /* The memory of an argument: a buffer's own, or a part of it that the kernel keeps. */
 static gputune_code argument_of(session *session, prepared *prepared, const given *given, cl_mem *memory,
                                 gputune_error *error) {
