@@ -4,7 +4,7 @@ import ctypes
 import itertools
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,11 @@ from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
 from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend
-from gputune.runtime.context.format import open_context
+from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.native.binding import Graph, Native
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, driver, sanitizers
+from tests.opencl.client.test_persistent_contexts import rewritten
 from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]
@@ -66,6 +67,29 @@ def test_what_is_given_up_is_run_again_by_launches(
         assert total["aborted"] > 0, "two groups seldom arrive at the same moment"
         assert sum(total[name] for name in ("persistent", "aborted", "launches", "recorded")) == INFERENCES
         assert not graph.warnings
+
+
+def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
+    impatient: Native, backend: Backend, plan: Plan, tmp_path: Path
+) -> None:
+    path, random = contexts(backend, plan, tmp_path / "model.bin"), np.random.default_rng(1)
+    context = rewritten(path, lambda graph: graph)
+    (record,), programs = context.graphs, [*context.programs]
+    first = min({each.program for each in record.launches} - {each.program for each in record.persistent})
+    programs[first] = replace(programs[first], binary=b"nothing")
+    write_context(path, replace(context, programs=programs))
+    with impatient.device(name=backend.identity.name) as device:
+        with impatient.open(path) as file:
+            graph = device.load(file)
+        path.write_bytes(bytes(path.stat().st_size))  # a loaded graph needs it no more
+        with graph:
+            if not graph.has_persistent:
+                pytest.skip("groups do not run at the same time here")
+            assert not graph.warnings
+            for _ in range(20):
+                assert_right(graph, plan, random)
+            assert graph.counters()[0]["aborted"] > 0
+            assert graph.warnings == [f"the driver refuses the binary of program {first}; building it from source"]
 
 
 @dataclass(frozen=True)
