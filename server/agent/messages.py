@@ -44,7 +44,6 @@ found."""
 Handle = Annotated[int, Within(1, 2**62)]
 Handles = Annotated[tuple[Handle, ...], Within(0, 4096)]
 Texts = Annotated[tuple[CText, ...], Within(0, 4096)]
-Features = Annotated[tuple[CText, ...], Within(0, 64)]
 Blobs = Annotated[tuple[Blob, ...], Within(0, 1024)]
 
 
@@ -307,7 +306,7 @@ class LoadContext:
     data: Blob
     graph: CText
     strict: bool
-    features: Features
+    features: Texts
 
 
 @in_files(closed=True)
