@@ -12,7 +12,7 @@ from gputune.core.launches import Work
 from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.backends.waiting import COPIED_BYTES_PER_NS, WaitingNullBackend
 from gputune.runtime.devices.discovery import NULL_REPORT, WAITING, WAITING_REPORT, DeviceReport, find
-from gputune.runtime.profiling.clocks import Times, fit
+from gputune.runtime.profiling.clocks import Times
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 
@@ -86,11 +86,9 @@ def test_launches_lie_where_the_host_has_seen_them(zero_ns: int, drift_ppb: int)
     times, calls, finished_ns = enqueued(backend, bound)
     assert (np.diff(times, axis=1) >= 0).all() and (times[:-1, 3] <= times[1:, 2]).all()
     assert (np.abs(times[:, 3] - times[:, 2] - took_ns) <= 1 + took_ns * 200_000 // 10**9).all()
-    queued = times[:, 0]
-    ended = np.array([(each, finished_ns) for each in times[:, 3]])
-    line = fit(np.stack([queued, calls[:, 0]], 1), np.concatenate([np.stack([queued, calls[:, 1]], 1), ended]))
-    assert (line.to_host(queued) >= calls[:, 0] - 2).all() and (line.to_host(queued) <= calls[:, 1] + 2).all()
-    assert line.to_host(int(times[-1, 3])) <= finished_ns + 2
+    true = times - (times - times[0, 0]) * drift_ppb // 10**9  # but for where it began
+    begun, ended = calls[:, 0] - true[:, 0], calls[:, 1] - true[:, 0]
+    assert begun.max() <= min(ended.min(), finished_ns - true[-1, 3]) + 2, "one beginning fits all calls"
 
 
 def test_queues_run_side_by_side() -> None:
