@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gputune.runtime.loading.pipeline import pipeline as pipeline
     from gputune.runtime.memory.handles import MemHandle as MemHandle
     from gputune.runtime.power.profiles.perf_profile import PerfProfile as PerfProfile
-    from gputune.runtime.profiling.profiler import Observer as Observer
+    from gputune.runtime.profiling.observers import Observer as Observer
     from gputune.runtime.profiling.profiler import Profiler as Profiler
 
 _PLACES = {
@@ -69,7 +69,7 @@ _PLACES = {
     "MemoryClosed": "core.errors",
     "MemoryInUse": "core.errors",
     "NotAContext": "core.errors",
-    "Observer": "runtime.profiling.profiler",
+    "Observer": "runtime.profiling.observers",
     "OnlyParts": "core.errors",
     "PerfProfile": "runtime.power.profiles.perf_profile",
     "Pipeline": "runtime.loading.pipeline",

@@ -25,8 +25,8 @@ from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.actuators.keep_warm import KeepWarm
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.profiling.observed import Observed
-from gputune.runtime.profiling.records import Form, Level, LoggedInference
+from gputune.runtime.profiling.observers import Observer
+from gputune.runtime.profiling.records import Form, Level, LoggedInference, StateSample
 from gputune.runtime.values import NOTHING, Array, Tensors, Value, Values
 
 NO_VOTES = nullcontext()
@@ -141,10 +141,10 @@ class Executor(Closing):
 
     @abstractmethod
     def make_recorder(
-        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
+        self, level: Level, observer: Observer, write: Callable[[LoggedInference | StateSample], None]
     ) -> Any:
-        """Return a recorder, whose `graph` is a place in a log, and which gives each record to `write`. observed: is
-        told when an inference begins and ends."""
+        """Return a recorder, which gives each record to `write`; its `graph` is a place in a log. observer: is called
+        around each inference."""
 
     def marked(self) -> Any:
         """Return the persistent form with marks of its launches, built when it is first requested. For recorders.

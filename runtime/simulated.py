@@ -23,7 +23,7 @@ from gputune.runtime.context.records import CONSTANT_KINDS, BufferKind, BufferRe
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.profiling.observed import Observed
+from gputune.runtime.profiling.observers import Observer
 from gputune.runtime.profiling.records import Level, LoggedInference, Part
 from gputune.runtime.profiling.simulated import Moments, SimulatedRecorder
 from gputune.runtime.sharing import SharedParts
@@ -73,10 +73,10 @@ class SimulatedExecutor(Executor):
         return self._backend
 
     def make_recorder(
-        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
+        self, level: Level, observer: Observer, write: Callable[[LoggedInference], None]
     ) -> SimulatedRecorder:
         """Return what records inferences, with the times of the model at each level but basic."""
-        return SimulatedRecorder(level, graph, observed, write)
+        return SimulatedRecorder(level, observer, write)
 
     def join_output(self, output: str, other: Executor, name: str) -> None:
         """Let neither graph take or return the tensor from now on."""

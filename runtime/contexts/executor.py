@@ -18,8 +18,8 @@ from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor, Runs
 from gputune.runtime.native.binding import Graph, Group
-from gputune.runtime.profiling.observed import Observed
-from gputune.runtime.profiling.records import Form, Level, LoggedInference
+from gputune.runtime.profiling.observers import Observer
+from gputune.runtime.profiling.records import Form, Level, LoggedInference, StateSample
 from gputune.runtime.values import Array, Value
 
 _RUNS = ("persistent", "aborted", "launches", "attempts", "recorded")
@@ -151,10 +151,10 @@ class NativeExecutor(Executor):
     # --- profiling -------------------------------------------------------------------------------------
 
     def make_recorder(
-        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
+        self, level: Level, observer: Observer, write: Callable[[LoggedInference | StateSample], None]
     ) -> NativeRecorder:
         """Return what records inferences launch by launch; at level basic, as they usually run."""
-        return NativeRecorder(self._device.device, self._graph, level, graph, observed, write)
+        return NativeRecorder(self._device.device, self._graph, level, observer, write)
 
     def marked(self) -> NativeMarks:
         """Return what records inferences by persistent kernels with marks of their launches. Raises CannotMark,

@@ -12,43 +12,48 @@ from typing import TypeVar
 
 from gputune.runtime.native.binding import Device, Graph, Profile
 from gputune.runtime.profiling.log import Log, LogReader
-from gputune.runtime.profiling.observed import Observed
-from gputune.runtime.profiling.records import Level, LoggedInference, MarkedInference
+from gputune.runtime.profiling.observers import Observer
+from gputune.runtime.profiling.records import Level, LoggedInference, MarkedInference, StateSample
 
 T = TypeVar("T")
 NAME = "the C runtime's profile"
 
 
 class NativeRecorder:
-    """Record inferences of one graph, whose place in the log is `graph`. For one thread at a time."""
+    """Record inferences of one graph. For one thread at a time.
+
+    graph: its place in the log; unavailable: the system's counters that cannot be read, with the reason of each.
+    """
 
     def __init__(
         self,
         device: Device,
         native: Graph,
         level: Level,
-        graph: int,
-        observed: Observed,
-        write: Callable[[LoggedInference], None],
+        observer: Observer,
+        write: Callable[[LoggedInference | StateSample], None],
     ) -> None:
         """native: the graph in C. write: is given each record, and may raise OSError. Raises DeviceError."""
-        self.graph = graph
-        self._native, self._observed, self._write = native, observed, write
+        self.graph = 0
+        self._native, self._observer, self._write = native, observer, write
         self._records = _Records(device.profile(None, level))
+        self.unavailable = self._records.take().header.unavailable
 
     def infer(self, run: Callable[[], T]) -> T:
         """Call `run`, which makes one inference, and record that. Raises as `run` does, and then records nothing;
         DeviceError, OSError where it cannot be recorded."""
-        self._observed.before()
+        self._observer.before()
         self._native.record(self._records.profile)
         try:
             result = run()
         finally:
             self._native.record(None)
-        self._observed.after()
-        found = self._observed.results()
-        for one in self._records.take().inferences:
-            self._write(replace(one, graph=self.graph, **found))
+        self._observer.after()
+        found = self._records.take()
+        for state in found.states:
+            self._write(state)
+        for one in found.inferences:
+            self._write(replace(one, graph=self.graph, observed=self._observer.results()))
         return result
 
 

@@ -21,16 +21,12 @@ from gputune.core.errors import CannotMark, DeviceError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.version import software_version
-from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import MAGIC, PACKAGE_MAGIC
-from gputune.runtime.context.records import GraphRecord
-from gputune.runtime.devices import state
-from gputune.runtime.profiling.counters import Counters
+from gputune.runtime.executor import Executor
 from gputune.runtime.profiling.log import LogWriter
-from gputune.runtime.profiling.observed import Observed
+from gputune.runtime.profiling.observers import Observer, Observers
 from gputune.runtime.profiling.records import (
     Comparison,
-    Form,
     Level,
     LoggedGraph,
     LoggedInference,
@@ -41,25 +37,16 @@ from gputune.runtime.profiling.records import (
     level_named,
     logged_launches,
 )
-from gputune.runtime.profiling.turns import InForms, in_turns, timed
-
-STATE_SECONDS = 0.25
-"""Between two samples of the device's state, at level qhas."""
-
-
-class Observer(Protocol):
-    """Measure something of the application's own. before and after are called around an inference, outside its time;
-    results returns the measurements by names with their units."""
-
-    def before(self) -> None: ...
-    def after(self) -> None: ...
-    def results(self) -> Mapping[str, float]: ...
+from gputune.runtime.profiling.turns import in_turns, timed
 
 
 class InLog(Protocol):
-    """Represent what records the inferences of a graph. graph: its place in the log."""
+    """Represent what records the inferences of a graph. graph: its place in the log; unavailable: as of LogHeader."""
 
     graph: int
+
+    @property
+    def unavailable(self) -> Mapping[str, str]: ...
 
 
 class Marking(Protocol):
@@ -69,27 +56,6 @@ class Marking(Protocol):
     def recorder(self) -> Any: ...
     def forget(self) -> None: ...
     def of_graph(self, graph: int) -> Iterator[MarkedInference]: ...
-
-
-class Profiled(InForms, Protocol):
-    """Represent an executor, as far as profiling needs it."""
-
-    load_ns: int
-
-    @property
-    def graph(self) -> GraphRecord: ...
-    @property
-    def device(self) -> DeviceIdentity: ...
-    @property
-    def computes(self) -> bool: ...
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def last_form(self) -> Form: ...
-    def marked(self) -> Marking: ...
-    def make_recorder(
-        self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]
-    ) -> InLog: ...
 
 
 def _begun(path: Path) -> BinaryIO:
@@ -111,16 +77,14 @@ class Profiler(Closing):
         self.level: Level = level_named(level)
         self._file = _begun(Path(log)) if isinstance(log, str | Path) else None
         self._stream: Any = log if self._file is None else self._file
-        self._observers = observers
-        self._counters = Counters() if self.level == "qhas" else None
-        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._observer = Observers(observers)
+        self._lock = threading.Lock()
         self._writer: LogWriter | None = None
-        self._watched: list[Profiled] = []
-        self._sampled = 0.0
+        self._watched: list[Executor] = []
 
     # --- what is recorded -----------------------------------------------------------------------------
 
-    def watch(self, *executors: Profiled, context: str = "") -> None:
+    def watch(self, *executors: Executor, context: str = "") -> None:
         """Record every inference of these executors from now on. context: the name of their context in the log. Raises
         OSError, ValueError for a closed profiler."""
         for executor in executors:
@@ -128,12 +92,13 @@ class Profiler(Closing):
             executor.recorder = self.recorder(executor, context, unmarked)
             self._watched.append(executor)
 
-    def recorder(self, executor: Profiled, context: str = "", unmarked: str = "") -> InLog:
+    def recorder(self, executor: Executor, context: str = "", unmarked: str = "") -> InLog:
         """Describe a graph in the log, and return what records its inferences once it is the executor's recorder.
         unmarked: as LoggedGraph says. Raises OSError, ValueError for a closed profiler."""
-        writer = self._log(executor.device, executor.backend.settings)
+        recorder: InLog = executor.make_recorder(self.level, self._observer, self._add)
+        writer = self._log(executor.device, executor.backend.settings, recorder.unavailable)
         launches = logged_launches(executor.graph)
-        place = writer.add_graph(
+        recorder.graph = writer.add_graph(
             LoggedGraph(
                 name=executor.graph.name,
                 context=context,
@@ -148,12 +113,11 @@ class Profiler(Closing):
                 unmarked=unmarked,
             )
         )
-        measurements = _Measurements(self._counters, self._observers, self._sample, self._counting)
-        return executor.make_recorder(self.level, place, measurements, writer.add)
+        return recorder
 
     def profile(
         self,
-        executor: Profiled,
+        executor: Executor,
         infer: Callable[[], int],
         inferences: int,
         after: Callable[[int], None] = lambda done: None,
@@ -189,9 +153,6 @@ class Profiler(Closing):
         nothing. Raises OSError."""
         while self._watched:
             self._watched.pop().recorder = None
-        if self._counters is not None:
-            with self._counting:
-                self._counters.close()
         try:
             if self._writer is not None:
                 self._writer.end()
@@ -201,7 +162,7 @@ class Profiler(Closing):
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _marked(self, executor: Profiled, infer: Callable[[], int], compared: int) -> tuple[Marking | None, str]:
+    def _marked(self, executor: Executor, infer: Callable[[], int], compared: int) -> tuple[Marking | None, str]:
         """Return what records the launches inside of persistent kernels, once it has run; or None, and
         LoggedGraph.unmarked where there are such kernels."""
         if not executor.graph.persistent:
@@ -220,11 +181,10 @@ class Profiler(Closing):
         marked.forget()
         return marked, ""
 
-    def _log(self, device: DeviceIdentity, settings: Mapping[str, str]) -> LogWriter:
+    def _log(self, device: DeviceIdentity, settings: Mapping[str, str], unavailable: Mapping[str, str]) -> LogWriter:
         """Return the log, which begins with what it is of."""
         with self._lock:
             if self._writer is None:
-                unavailable = {} if self._counters is None else self._counters.unavailable
                 begun = time.perf_counter_ns(), time.time_ns()
                 header = LogHeader(
                     self.level, software_version(), device.to_dict(), *begun, dict(settings), dict(unavailable)
@@ -232,54 +192,7 @@ class Profiler(Closing):
                 self._writer = LogWriter(self._stream, header)
             return self._writer
 
-    def _sample(self) -> None:
-        """Write the state of the device when the last sample is old."""
-        with self._lock:
-            if time.monotonic() < self._sampled + STATE_SECONDS or self._writer is None:
-                return
-            self._sampled = time.monotonic()
-        if values := state.read():
-            self._writer.add(StateSample(time.perf_counter_ns(), values))
-
-
-class _Measurements:
-    """Of the inferences of one recorder, beside their times: the system's counters, and what observers measure."""
-
-    def __init__(
-        self,
-        counters: Counters | None,
-        observers: Sequence[Observer],
-        sample: Callable[[], None],
-        counting: threading.Lock,
-    ) -> None:
-        """sample: of the device's state, where counters are read, too; counting: is held while they are."""
-        self._counters, self._observers, self._sample, self._counting = counters, observers, sample, counting
-        self._counted: dict[str, int] = {}
-        self._preempted: dict[int, int] = {}
-
-    def before(self) -> None:
-        for observer in self._observers:
-            observer.before()
-        if self._counters is not None:
-            self._sample()
-            with self._counting:
-                self._counters.refresh()
-                self._preempted = self._counters.preemptions()
-                self._counted = self._counters.read()
-
-    def after(self) -> None:
-        if self._counters is not None:
-            with self._counting:
-                self._counted = _grown(self._counters.read(), self._counted)
-                self._preempted = _grown(self._counters.preemptions(), self._preempted)
-        for observer in self._observers:
-            observer.after()
-
-    def results(self) -> dict[str, Any]:
-        observed = {name: float(value) for each in self._observers for name, value in each.results().items()}
-        return {"counters": self._counted, "preemptions": self._preempted, "observed": observed}
-
-
-def _grown(now: Mapping[Any, int], before: Mapping[Any, int]) -> dict[Any, int]:
-    """By what counts have grown; one that began to be counted meanwhile is not known yet."""
-    return {name: max(0, value - before[name]) for name, value in now.items() if name in before}
+    def _add(self, record: LoggedInference | StateSample) -> None:
+        """Write what a recorder has, whose graph is in the log."""
+        assert self._writer is not None
+        self._writer.add(record)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.profiling.clocks import BRACKETED, ClockFit
-from gputune.runtime.profiling.observed import Observed
+from gputune.runtime.profiling.observers import Observer
 from gputune.runtime.profiling.records import (
     ENDED,
     PART_BEGUN,
@@ -67,19 +68,20 @@ class Moments:
 
 
 class SimulatedRecorder:
-    """Writes the inferences of a graph, whose place in the log is `graph`."""
+    """Write the inferences of a graph, whose place in the log is `graph`. Nothing of the system is counted."""
 
-    def __init__(self, level: Level, graph: int, observed: Observed, write: Callable[[LoggedInference], None]) -> None:
-        self.graph = graph
-        self._level, self._observed, self._write, self._number = level, observed, write, 0
+    unavailable: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, level: Level, observer: Observer, write: Callable[[LoggedInference], None]) -> None:
+        self.graph = 0
+        self._level, self._observer, self._write, self._number = level, observer, write, 0
 
     def infer(self, run: Callable[[Moments], T]) -> tuple[T, int]:
         """Run and write an inference. Raises as it does; one that fails is not written. Raises OSError."""
-        self._observed.before()
+        self._observer.before()
         moments = Moments(timed=self._level != "basic")
         result, elapsed_ns = run(moments), moments.end()
-        self._observed.after()
-        found = self._observed.results()
+        self._observer.after()
         self._write(
             LoggedInference(
                 graph=self.graph,
@@ -91,8 +93,8 @@ class SimulatedRecorder:
                 parts=np.array(moments.parts, np.int64),
                 launches=moments.times[:, QUEUED if self._level == "qhas" else STARTED :],
                 clock=moments.clock,
+                observed=self._observer.results(),
                 profiler_ns=now_ns() - moments.ended_ns,
-                **found,
             )
         )
         self._number += 1

@@ -65,7 +65,8 @@ def called(function: Callable[..., None], *arguments: Any, bounds: tuple[Times, 
     found = np.zeros(4, np.int64)
     given = [each for row in rows for each in (ctypes.c_void_p(row.ctypes.data), ctypes.c_size_t(len(row)))]
     function(*arguments, *given, ctypes.c_void_p(found.ctypes.data))
-    return ClockFit(*(int(each) for each in found), BRACKETED)
+    at_ns, offset_ns, rate_ppb, bound_ns = map(int, found)
+    return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, BRACKETED)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ import pytest
 from gputune.core.errors import CannotMark
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.native.binding import Device, File, Native
-from gputune.runtime.profiling.records import Level, LoggedInference
+from gputune.runtime.profiling.records import Level, LoggedInference, StateSample
 from gputune.runtime.profiling.turns import in_turns
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+from tests.native.test_events import NAMES
 
 ONES = np.ones(ELEMENTS, np.float32)
 
@@ -30,8 +31,8 @@ class Observing:
     def after(self) -> None:
         self.noted.append("after")
 
-    def results(self) -> dict[str, Any]:
-        return {"observed": {"noted": float(len(self.noted))}}
+    def results(self) -> dict[str, float]:
+        return {"noted": float(len(self.noted))}
 
 
 @pytest.fixture
@@ -50,9 +51,10 @@ def device(native: Native, fake: Fake, file: File) -> Iterator[Device]:
 def test_observers_are_called_around_an_inference_and_their_results_are_in_its_record(
     device: Device, file: File, level: Level, columns: int
 ) -> None:
-    observing, written = Observing(), list[LoggedInference]()
+    observing, everything = Observing(), list[Any]()
     with device.load(file) as graph:
-        recorder = NativeRecorder(device, graph, level, 5, observing, written.append)
+        recorder = NativeRecorder(device, graph, level, observing, everything.append)
+        recorder.graph = 5
 
         def run() -> None:
             observing.noted.append("run")
@@ -60,17 +62,21 @@ def test_observers_are_called_around_an_inference_and_their_results_are_in_its_r
 
         for count in range(1, 4):
             recorder.infer(run)
-            assert len(written) == count, "it is there right behind the inference"
+            inferences = [one for one in everything if isinstance(one, LoggedInference)]
+            assert len(inferences) == count, "it is there right behind the inference"
             graph.run({"x": ONES})
     assert observing.noted == 3 * ["before", "run", "after"]
-    assert [(one.graph, one.number, one.observed["noted"]) for one in written] == [(5, 0, 3), (5, 1, 6), (5, 2, 9)]
-    assert {one.launches.shape for one in written} == {(STAGES if columns else 0, columns or 4)}
+    assert [(one.graph, one.number, one.observed["noted"]) for one in inferences] == [(5, 0, 3), (5, 1, 6), (5, 2, 9)]
+    assert {one.launches.shape for one in inferences} == {(STAGES if columns else 0, columns or 4)}
+    measured = {*inferences[0].counters, *recorder.unavailable}
+    states = [one for one in everything if isinstance(one, StateSample)]
+    assert (measured, len(states)) == (({*NAMES}, 1) if level == "qhas" else (set(), 0))
 
 
 def test_an_inference_that_fails_is_not_recorded(device: Device, file: File, fake: Fake) -> None:
-    written = list[LoggedInference]()
+    written = list[Any]()
     with device.load(file) as graph:
-        recorder = NativeRecorder(device, graph, "detailed", 0, Observing(), written.append)
+        recorder = NativeRecorder(device, graph, "detailed", Observing(), written.append)
         recorder.infer(lambda: graph.run({"x": ONES}))
         fake.fail_at(2)
         with pytest.raises(FAILURES):
@@ -88,7 +94,7 @@ def test_inferences_in_several_forms_take_turns(device: Device, file: File) -> N
         recorder: Any = None
         persistent_kernels = True
 
-    executor, first, second = Executor(), list[LoggedInference](), list[LoggedInference]()
+    executor, first, second = Executor(), list[Any](), list[Any]()
     with device.load(file) as graph:
 
         def infer() -> int:
@@ -99,8 +105,8 @@ def test_inferences_in_several_forms_take_turns(device: Device, file: File) -> N
             return graph.counters()[1]["elapsed_ns"]
 
         recorders = [
-            NativeRecorder(device, graph, "basic", 0, Observing(), first.append),
-            NativeRecorder(device, graph, "qhas", 0, Observing(), second.append),
+            NativeRecorder(device, graph, "basic", Observing(), first.append),
+            NativeRecorder(device, graph, "detailed", Observing(), second.append),
         ]
         forms = [(recorders[0], False), (None, False), (recorders[1], False)]
         times_ns = in_turns(executor, infer, forms, 2, 6, 4, lambda done: None)

@@ -34,7 +34,6 @@ from gputune.runtime.devices.scratch import scratch_folder
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.passing import Descriptor
 from gputune.runtime.power.journal import DeviceFiles, Table
-from gputune.runtime.profiling.counters import Counters, PerfCalls
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.profiler import Profiler
 from gputune.server.clients import local_socket
@@ -264,21 +263,6 @@ def a_log_that_is_none(folder: Path, patch: Patch) -> None:
         Profiler(folder / "log", "no level")
     with pytest.raises(OSError, match="Is a directory"):
         Profiler(folder)
-
-
-def counters_that_the_system_refuses(folder: Path, patch: Patch) -> None:
-    opened: list[int] = []
-
-    def fewer(attributes: bytes, thread: int, group: int) -> int:
-        if len(opened) % 3 == 2:
-            opened.append(-1)
-            raise OSError(EMFILE, os.strerror(EMFILE))
-        opened.append(os.open("/dev/null", os.O_RDONLY))
-        return opened[-1]
-
-    for enable in (lambda descriptor: None, refuses(EIO)):
-        with Counters(PerfCalls(fewer, enable)):
-            pass
 
 
 def files_that_are_no_contexts(folder: Path, patch: Patch) -> None:

@@ -1,4 +1,4 @@
-/* Counts what inferences cost in memory operations, tensor by tensor. As runtime/counters.py. */
+/* Counts what inferences cost in memory operations, tensor by tensor. */
 #include "inference.h"
 
 #include <string.h>

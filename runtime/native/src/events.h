@@ -1,5 +1,6 @@
-/* What the system counts while inferences run: events of all threads of this process by perf_event_open(2). As
- * runtime/profiling/counters.py. Nothing here fails: counting must never cost an inference. One thread at a time. */
+/* What the system counts while inferences run: events of all threads of this process by perf_event_open(2). Software
+ * events exist on every Linux that lets a process ask for them; hardware events need a processor that shows its
+ * counters. Nothing here fails: counting must never cost an inference. One thread at a time. */
 #ifndef GPUTUNE_EVENTS_H
 #define GPUTUNE_EVENTS_H
 

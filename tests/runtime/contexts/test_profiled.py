@@ -54,6 +54,8 @@ def test_watched_inferences_are_in_the_log_at_once_with_what_observers_measure(
     assert [(one.name, one.context) for one in log.graphs] == [("main", "a.bin")]
     assert [dict(one.observed) for one in log.inferences] == [{"begun": n, "ended": n} for n in range(1, 4)]
     assert {one.launches.shape for one in log.inferences} == {(STAGES if columns else 0, columns or 4)}
+    counted = {*log.inferences[0].counters, *log.header.unavailable}
+    assert ("task_clock_ns" in counted, len(log.states) > 0) == ((columns == 4,) * 2)
 
 
 def test_several_executors_have_places_of_their_own(opened: NativeDevice, tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ def test_a_level_says_how_much_of_an_inference_is_in_the_log(context_path: Path,
     assert [each.operation for each in graph.launches] == ["first", "second"]
     for one in found.inferences:
         assert one.launches.shape == ((2, columns) if columns else (0, 4))
-        assert ("task_clock_ns" in one.counters or "task_clock_ns" in found.header.unavailable) == (columns == 4)
         assert in_order(one)
 
 
