@@ -6,30 +6,52 @@ inputs and outputs are checked as everywhere, and memory is counted as if the de
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.core.launches import OFFSET_BYTES
+from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Bound, Buffer, Program, attempted
 from gputune.runtime.backends.null import Imported, NullBackend
 from gputune.runtime.context.format import ContextFile
+from gputune.runtime.context.memory_need import largest_arenas
 from gputune.runtime.context.records import CONSTANT_KINDS, BufferKind, BufferRef, GraphRecord, LaunchRecord
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
+from gputune.runtime.loading.verdict import verdict_on
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.observers import Observer
 from gputune.runtime.profiling.records import Level, LoggedInference, Part
 from gputune.runtime.profiling.simulated import Moments, SimulatedRecorder
-from gputune.runtime.sharing import SharedParts
 from gputune.runtime.values import MOST_KNOWN, RAW, Array, Kind, Known, Tensor, Tensors, Value, Values
 
 Place = tuple[BufferKind, int]
+
+
+@dataclass(eq=False)
+class Shared:
+    """What executors on a queue have in common. turn: held during an inference, and while arenas are exchanged;
+    weights: by their digests, those that an executor holds."""
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    arenas: list[Buffer] = field(default_factory=list)
+    weights: MutableMapping[Hashable, Buffer] = field(default_factory=WeakValueDictionary)
+
+    def weights_of(self, digest: Hashable, upload: Callable[[], Buffer]) -> Buffer:
+        """Return the weights of that digest, uploaded where no executor holds them."""
+        found = self.weights.get(digest)
+        if found is None:
+            found = self.weights[digest] = upload()
+        return found
 
 
 class SimulatedExecutor(Executor):
@@ -43,22 +65,25 @@ class SimulatedExecutor(Executor):
         backend: NullBackend,
         file: ContextFile,
         graph: GraphRecord,
-        binaries: bool,
         strict: bool,
         device_open_ns: int = 0,
-        shared: SharedParts | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        """Load as every executor does. binaries, strict: whether binaries are loaded, and whether one that is refused
-        is an error. Raises WrongDevice, BuildFailed, ContextError."""
+        """Load as every executor does. shared: what it has in common with others. Raises WrongDevice, BuildFailed,
+        ContextError."""
         begun_ns = time.perf_counter_ns()
-        self._shared = SharedParts() if shared is None else shared
+        self._shared = Shared() if shared is None else shared
         super().__init__(backend.identity, file, graph, device_open_ns, self._shared.turn)
         self._backend = backend
+        verdict, reason = verdict_on(file.header, [graph], backend.identity, computes=False)
+        if verdict is ContextVerdict.UNSUPPORTED:
+            raise WrongDevice(f"{file.path}: {reason}")
         try:
             self._tensors = _Tensors(backend, graph, self._warn)
-            self._arenas = self._shared.arenas or [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
-            self._constants = self._loaded_constants(file, binaries, strict)
-            programs = self._loaded_programs(file, binaries, strict)
+            if shared is None:
+                self._shared.arenas = [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
+            self._constants = self._loaded_constants(file, strict)
+            programs = self._loaded_programs(file, verdict is ContextVerdict.OPTIMAL, strict)
             self._launches = [self._bound(programs[launch.program], launch) for launch in graph.launches]
         except (WrongDevice, BuildFailed):
             raise
@@ -84,10 +109,6 @@ class SimulatedExecutor(Executor):
         assert isinstance(other, SimulatedExecutor)
         self._tensors.link("output", output)
         other._tensors.link("input", name)
-
-    def use_arenas(self, arenas: list[Buffer]) -> None:
-        """Hold these arenas, of which launches use nothing."""
-        self._arenas = arenas
 
     def wait(self) -> None:
         """Wait as long as the model says."""
@@ -132,10 +153,10 @@ class SimulatedExecutor(Executor):
 
     def _free(self) -> None:
         self.wait()
-        self._launches, self._arenas, self._constants = [], [], {}
+        self._launches, self._shared, self._constants = [], Shared(), {}
         self._tensors.close()
 
-    def _loaded_constants(self, file: ContextFile, binaries: bool, strict: bool) -> dict[Place, Buffer]:
+    def _loaded_constants(self, file: ContextFile, strict: bool) -> dict[Place, Buffer]:
         """Return memory for weights, which are read from the file and copied nowhere, and for what is packed."""
         header, found = file.header, dict[Place, Buffer]()
 
@@ -143,10 +164,10 @@ class SimulatedExecutor(Executor):
             return self._backend.allocate(file.weights(index).nbytes)
 
         def pack(part: GraphRecord) -> Buffer:
-            with SimulatedExecutor(self._backend, file, part, binaries, strict) as packing:
+            with SimulatedExecutor(self._backend, file, part, strict) as packing:
                 packing.run()
                 self.warnings.extend(packing.warnings)
-                return packing._arenas[0]
+                return packing._shared.arenas[0]
 
         for index in self.graph.constants("weights"):
             digest = header.sections[header.weights[index]].sha256
@@ -187,7 +208,7 @@ class SimulatedExecutor(Executor):
         if ref.kind in CONSTANT_KINDS:
             return self._constants[ref.kind, ref.index].nbytes
         if ref.kind == "arena":
-            return self._arenas[ref.index].nbytes
+            return self._shared.arenas[ref.index].nbytes
         return (self.graph.inputs if ref.kind == "input" else self.graph.outputs)[ref.index].nbytes
 
 
@@ -202,33 +223,30 @@ class _Tensors(Tensors[Tensor, Imported]):
                 self._memory_of(tensor)
         self.counters.load, self.counters.last = self.counters.last, self.counters.load
 
-    def _import(self, handle: MemHandle) -> Imported:
-        return self._backend.import_memory(handle)
-
-    def _use(self, tensor: Tensor, imported: Imported) -> None: ...
+    def _import(self, handle: MemHandle) -> Known[Imported]:
+        return Known(handle, self._backend.import_memory(handle))
 
     def _give_up(self, imported: Imported) -> None: ...
 
     def give(self, tensor: Tensor, value: Value) -> None:
         """Copy an input, or make an output zero that stays in its handle."""
-        known = self._know(value, tensor) if isinstance(value, MemHandle) else None
-        if known is not None and known.imported is not None:
+        if isinstance(value, MemHandle):
+            self._know(value, tensor)
             if tensor.kind == "output":
                 tensor.seen_in(value)[...] = 0
             return
         memory = self._memory_of(tensor)
         if tensor.kind == "input":
-            self._count(tensor, known).writes += 1
-            self._backend.write(memory, tensor.seen_in(value))
+            self._copied(tensor).writes += 1
+            self._backend.write(memory, value)
 
     def take(self, tensor: Tensor, value: Value) -> Array:
         """Return an output."""
-        known = self._known[id(value)] if isinstance(value, MemHandle) else None
-        array = tensor.seen_in(value)
-        if known is None or known.imported is None:
-            self._count(tensor, known).reads += 1
-            self._backend.read(self._own[tensor.label], into=array.reshape(-1).view(np.uint8))
-        return array
+        if isinstance(value, MemHandle):
+            return tensor.seen_in(value)
+        self._copied(tensor).reads += 1
+        self._backend.read(self._own[tensor.label], into=value.reshape(-1).view(np.uint8))
+        return value
 
     def given(self, inputs: Values, outputs: Values) -> list[tuple[Tensor, Value]]:
         """Return the tensors of an inference with their checked values."""
@@ -239,7 +257,7 @@ class _Tensors(Tensors[Tensor, Imported]):
         """Return them with their registered handles. Raises ValueError for one without."""
         tensors = [tensor for tensor in self.all() if not tensor.linked]
         for tensor in tensors:
-            if tensor.registered is None or self._know(tensor.registered, tensor).imported is None:
+            if tensor.registered is None:
                 raise self._not_shared(tensor)
         return [(tensor, tensor.registered) for tensor in tensors if tensor.registered is not None]
 
@@ -269,7 +287,53 @@ class _Tensors(Tensors[Tensor, Imported]):
             self._own_memory(tensor, asked=False)
         return self._own[tensor.label]
 
-    def _count(self, tensor: Tensor, known: Known[Imported] | None) -> TensorCounters:
+    def _copied(self, tensor: Tensor) -> TensorCounters:
+        """Count the bytes of a copy."""
         counted = self.counters.last[tensor.label]
-        counted.copied(tensor.record.nbytes, RAW if known is None else known.reason)
+        counted.copied(tensor.record.nbytes, RAW)
         return counted
+
+
+class SimulatedArenas:
+    """Load the executors of a group, one for each stream. Arenas grow with the contexts that are loaded."""
+
+    def __init__(self, backend: NullBackend, streams: int) -> None:
+        first = Shared()
+        others = [(backend.another_queue(), Shared(weights=first.weights)) for _ in range(streams - 1)]
+        self._streams = [(backend, first), *others]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the bytes of each arena of a stream."""
+        return tuple(buffer.nbytes for buffer in self._streams[0][1].arenas)
+
+    @property
+    def weights(self) -> int:
+        """Return the bytes of weights that executors hold."""
+        return sum(buffer.nbytes for buffer in self._streams[0][1].weights.values())
+
+    def load(self, file: ContextFile, graph: GraphRecord, strict: bool, device_open_ns: int) -> list[Executor]:
+        """Load a graph for each stream, and replace arenas that are too small for it; if that fails, all have what they
+        had before. Raises as executor_on does."""
+        self._grow(graph)
+        loaded: list[Executor] = []
+        with ExitStack() as undo:
+            for backend, shared in self._streams:
+                loaded.append(SimulatedExecutor(backend, file, graph, strict, device_open_ns, shared))
+                undo.callback(loaded[-1].close)
+            undo.pop_all()
+        return loaded
+
+    def close(self) -> None:
+        """Give the arenas up."""
+        for _, shared in self._streams:
+            shared.arenas = []
+
+    def _grow(self, graph: GraphRecord) -> None:
+        wanted = largest_arenas([self.sizes, graph.arena_bytes])
+        if wanted == self.sizes:
+            return
+        larger = [[backend.allocate(nbytes) for nbytes in wanted] for backend, _ in self._streams]
+        for (_, shared), arenas in zip(self._streams, larger, strict=True):
+            with shared.turn:
+                shared.arenas = arenas

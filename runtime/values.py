@@ -16,7 +16,6 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.errors import CannotImport
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import Lease, MemHandle, is_empty
@@ -64,10 +63,11 @@ M = TypeVar("M")
 
 @dataclass(eq=False)
 class Known(Generic[M]):
-    """A handle that the graph has seen: imported, or why it cannot be and is copied; then a lease keeps it open."""
+    """A handle that the graph has seen. imported: its memory; reason: why that is copied, empty where it is used in
+    place; lease: keeps the handle open, where its memory does not."""
 
     handle: MemHandle
-    imported: M | None
+    imported: M
     reason: str = ""
     lease: Lease | None = None
 
@@ -101,12 +101,9 @@ class Tensors(ABC, Generic[T, M]):
     # --- what a kind of memory defines -----------------------------------------------------------------
 
     @abstractmethod
-    def _import(self, handle: MemHandle) -> M:
-        """Return a handle's memory as launches use it. Raises CannotImport, DeviceError."""
-
-    @abstractmethod
-    def _use(self, tensor: T, imported: M) -> None:
-        """Let launches use the memory for a tensor from now on."""
+    def _import(self, handle: MemHandle) -> Known[M]:
+        """Return a handle's memory as the graph uses it. Raises CannotImport for memory that can neither be used nor
+        copied, DeviceError."""
 
     @abstractmethod
     def _give_up(self, imported: M) -> None:
@@ -124,9 +121,7 @@ class Tensors(ABC, Generic[T, M]):
         registered = {each.label: each.registered for each in self.all() if each.registered is not None}
         try:
             self._check_apart(registered | {tensor.label: handle})
-            known = self._know(handle, tensor)
-            if known.imported is not None:
-                self._use(tensor, known.imported)
+            self._know(handle, tensor)
         except BaseException:
             self._apart.clear()  # it has the id of a handle that may not have been kept
             raise
@@ -250,14 +245,9 @@ class Tensors(ABC, Generic[T, M]):
         """Return the handle as this graph uses it, imported at first."""
         known = self._known.get(id(handle))
         if known is None:
-            try:
-                known = Known(handle, self._import(handle))
-            except CannotImport as error:
-                if handle.array is None:
-                    raise
-                self._warn(f"{tensor.kind} {tensor.name!r} is copied: {error}")
-                known = Known(handle, None, str(error), handle.hold("copied by a context"))
-            self._known[id(handle)] = known
+            known = self._known[id(handle)] = self._import(handle)
+            if known.reason:
+                self._warn(f"{tensor.kind} {tensor.name!r} is copied: {known.reason}")
         else:
             self._known.move_to_end(id(handle))
         return known
@@ -281,8 +271,7 @@ class Tensors(ABC, Generic[T, M]):
         self._apart.clear()  # another handle may get its id
         if known.lease is not None:
             known.lease.release()
-        if known.imported is not None:
-            self._give_up(known.imported)
+        self._give_up(known.imported)
 
     def _check_apart(self, handles: Mapping[str, MemHandle]) -> None:
         """Raise ValueError where an output would have memory that another tensor uses, too."""

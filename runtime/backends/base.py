@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -120,11 +119,11 @@ class Backend(ABC):
 
     identity: DeviceIdentity
     finds_compiled: bool = field(default=False, init=False)
-    device_pointer: int = field(default=0, init=False)  # the cl_device_id, 0 where there is none
+    device_pointer: int = field(default=0, init=False)
+    context_pointer: int = field(default=0, init=False)
+    """The cl_device_id and the cl_context as numbers, 0 where there is none."""
     prove: Prove = field(default=unproven, init=False, repr=False)
     """Asked before a source with inline assembly is built, and before a context is loaded that needs features."""
-    _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
-    """Of buffers that live, by their ids."""
     _flushers: dict[int, Bound] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -132,27 +131,12 @@ class Backend(ABC):
         """Settings outside of gputune, by name, that change the driver's code or how long it takes."""
         return {}
 
-    def another_queue(self) -> Self:
-        """Return the same device with a queue of its own, whose launches may run beside those of this one; buffers and
-        programs serve both. Raises DeviceError."""
-        return self
-
     # --- memory ---
 
     def allocate(self, nbytes: int) -> Buffer:
         """Device memory with undefined contents. Raises LimitExceeded above the device's largest allocation."""
         self._check_size(nbytes)
-        return self._counted(Buffer(nbytes, self._allocate(nbytes)))
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Device memory that is allocated now, in bytes. Memory of handles does not count."""
-        return sum(self._held_bytes.copy().values())
-
-    def _counted(self, buffer: Buffer) -> Buffer:
-        self._held_bytes[id(buffer)] = buffer.nbytes
-        weakref.finalize(buffer, self._held_bytes.pop, id(buffer), None).atexit = False
-        return buffer
+        return Buffer(nbytes, self._allocate(nbytes))
 
     def _check_size(self, nbytes: int) -> None:
         limit = self.identity.max_allocation_bytes
@@ -160,11 +144,6 @@ class Backend(ABC):
             raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
         if nbytes < 1:
             raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
-
-    @property
-    def context_pointer(self) -> int:
-        """The cl_context in which an application's own cl_mem must be made, as a number; 0 where there is none."""
-        return 0
 
     # --- buffers' contents ---
 

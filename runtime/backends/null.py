@@ -7,15 +7,17 @@ A launch takes the roofline time of its work (or of the bytes of its buffers) on
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, CannotImport, LaunchFailed
+from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.runtime.backends.answers import Bytes, Times, Timing
 from gputune.runtime.backends.base import Backend, Bound, Buffer, Program, buffers_of
@@ -57,6 +59,29 @@ class NullBackend(Backend):
 
     _clock_ns = 0
     """The device's clock, which only launches with stamps move."""
+
+    def __init__(self, identity: DeviceIdentity) -> None:
+        super().__init__(identity)
+        self._held_bytes: dict[int, int] = {}
+        """Of buffers that live, by their ids."""
+
+    def another_queue(self) -> Self:
+        """Return the same device with a queue of its own, whose launches may run beside those of this one; buffers and
+        programs serve both."""
+        return self
+
+    # --- memory ---
+
+    def allocate(self, nbytes: int) -> Buffer:
+        buffer = super().allocate(nbytes)
+        self._held_bytes[id(buffer)] = nbytes
+        weakref.finalize(buffer, self._held_bytes.pop, id(buffer), None).atexit = False
+        return buffer
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Return the bytes of memory that is allocated now. Memory of handles does not count."""
+        return sum(self._held_bytes.copy().values())
 
     def write(self, buffer: Buffer, data: Any) -> None:
         content = np.frombuffer(data, np.uint8)

@@ -34,7 +34,6 @@ from gputune.runtime.devices.settings import deciding, scarce_processors
 
 Error = cl.Error
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
-MOST_LOADING = 8  # programs at the same time
 
 _LIMITS = {
     cl.status_code.INVALID_WORK_GROUP_SIZE,
@@ -85,6 +84,7 @@ class OpenCLBackend(Backend):
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
         with _translated("opening the device"):
             self._context = cl.Context([device])
+            self.context_pointer = int(self._context.int_ptr)
             clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
             self._queue = cl.CommandQueue(self._context, self._device, **clock)
         quirks = quirks_of(self.identity)
@@ -204,12 +204,6 @@ class OpenCLBackend(Backend):
     def _allocate(self, nbytes: int) -> Any:
         with _translated(f"allocating {nbytes} bytes"):
             return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
-
-    # --- memory of the caller ---
-
-    @property
-    def context_pointer(self) -> int:
-        return self._context.int_ptr
 
     # --- for the base ---
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from gputune.runtime.context.format import ContextFile
@@ -31,10 +30,11 @@ class NativeArenas:
         return 0 if self._group.closed else self._group.weights
 
     def load(self, file: ContextFile, graph: GraphRecord, strict: bool, device_open_ns: int) -> list[Executor]:
-        """Load a graph for each stream, and make arenas larger that are too small for it. Raises as executor_on
-        does."""
+        """Load a graph for each stream, and replace arenas that are too small for a graph of the file; if that fails,
+        all have what they had before. Raises as executor_on does."""
         if any(has < needs for has, needs in zip(self._padded(graph), graph.arena_bytes, strict=True)):
-            self._grow(file)
+            with opened_file(file) as opened:
+                self._group.grow(opened)
         loaded: list[Executor] = []
         with ExitStack() as undo:
             for stream in range(self._streams):
@@ -44,10 +44,6 @@ class NativeArenas:
             undo.pop_all()
         return loaded
 
-    def grow(self, file: ContextFile, arenas: Sequence[int], members: Iterable[Sequence[Executor]]) -> None:
-        """Exchange the arenas for larger ones, which a file needs; if that fails, all have what they had before."""
-        self._grow(file)
-
     def close(self) -> None:
         """Give the arenas up."""
         self._group.close()
@@ -56,7 +52,3 @@ class NativeArenas:
         """Return the sizes of the arenas that a graph uses, 0 for those that are not there."""
         sizes = self.sizes
         return (*sizes, *[0] * len(graph.arena_bytes))[: len(graph.arena_bytes)]
-
-    def _grow(self, file: ContextFile) -> None:
-        with opened_file(file) as opened:
-            self._group.grow(opened)

@@ -12,6 +12,7 @@ from gputune.core.errors import CannotImport, DeviceNotFound, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import quirks_of, unset_defaults
 from gputune.runtime.backends import Backend
+from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.backends.sources import Prove
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.contexts.imported import Imported
@@ -153,7 +154,7 @@ class NativeDevice:
             raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
 
 
-OpenDevice = Backend | NativeDevice
+OpenDevice = NullBackend | NativeDevice
 """A device on which contexts run: in the C runtime, or simulated."""
 
 
@@ -164,7 +165,7 @@ def why_no_contexts(report: DeviceReport) -> str:
     return why_no_runtime() if needed else ""
 
 
-def in_c(backend: OpenDevice) -> NativeDevice | None:
+def in_c(backend: Backend | NativeDevice) -> NativeDevice | None:
     """Return the device in the C runtime, in the same cl_context, unless it only simulates one. Raises DeviceError."""
     if isinstance(backend, NativeDevice):
         return backend

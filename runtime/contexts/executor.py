@@ -12,7 +12,6 @@ from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
-from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
@@ -122,11 +121,6 @@ class NativeExecutor(Executor):
         """Return the open device."""
         return self._device
 
-    @property
-    def device_bytes(self) -> int:
-        """Return the bytes of device memory that all contexts on the open device hold now."""
-        return self._device.allocated_bytes
-
     def join_output(self, output: str, other: Executor, name: str) -> None:
         """Join an output of this graph and an input of another graph on the same device in one new buffer that only the
         device uses; from now on neither takes or returns it. For pipelines, before the first inference."""
@@ -167,7 +161,7 @@ def _loaded(
     device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None, stream: int
 ) -> Graph:
     """Load a graph in C. Raises WrongDevice, BuildFailed, ContextError."""
-    features = proved_needs(file, graph, device)
+    features = _proved_needs(device, file, graph)
     try:
         with opened_file(file) as opened:
             return device.device.load(opened, graph.name, strict=strict, group=group, stream=stream, features=features)
@@ -178,3 +172,17 @@ def _loaded(
     except DeviceError as error:
         name = device.identity.name
         raise WrongDevice(f"{file.path}: {name} cannot run graph {graph.name!r}: {error}") from None
+
+
+def _proved_needs(device: NativeDevice, file: ContextFile, graph: GraphRecord) -> list[str]:
+    """Return the features that a graph needs, which the device has proved.
+
+    The name of a processor does not say which instructions it has, so also a device with the right name is asked; it
+    answers from a file if it was asked before. Raises WrongDevice with the missing features and the reasons.
+    """
+    needs = file.header.needs_of(graph)
+    reasons = device.prove(needs) if needs else {}
+    if lacking := "; ".join(f"{name}, because {reason}" for name, reason in reasons.items() if reason):
+        name = device.identity.name
+        raise WrongDevice(f"{file.path}: graph {graph.name!r} needs features that {name} does not prove: {lacking}")
+    return needs

@@ -8,7 +8,6 @@ from typing import cast
 
 import numpy as np
 
-from gputune.core.errors import CannotImport
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice
 from gputune.runtime.counters import MemoryCounters, TensorCounters
@@ -104,7 +103,7 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
         for tensor, slot in (*self._slots, *self._taken):
             if tensor.registered is not None:
                 known = self._know(tensor.registered, tensor)
-                memory = None if known.imported is None or known.reason else known.imported.memory
+                memory = None if known.reason else known.imported.memory
             else:
                 asked = tensor.shared is not None or tensor.record.memory_type == "raw"
                 memory = self._shared(tensor) if asked else None
@@ -152,33 +151,16 @@ class NativeTensors(Tensors[_Tensor, _Taken]):
 
     def _memory(self, handle: MemHandle, tensor: _Tensor) -> Memory:
         """Return the memory of a handle, which C copies if the device cannot use it in place."""
-        known = self._know(handle, tensor)
-        if known.imported is None:
-            raise CannotImport(known.reason)
-        return known.imported.memory
+        return self._know(handle, tensor).imported.memory
 
-    def _know(self, handle: MemHandle, tensor: _Tensor) -> Known[_Taken]:
-        known = self._known.get(id(handle))
-        if known is None:
-            lease = handle.hold("imported by a device")
-            try:
-                memory, own = self._device.memory_of(handle)
-            except BaseException:
-                lease.release()
-                raise
-            known = self._known[id(handle)] = Known(handle, _Taken(memory, own), lease=lease)
-            if not memory.importer:
-                known.reason = memory.kind
-                self._warn(f"{tensor.kind} {tensor.name!r} is copied: {memory.kind}")
-        else:
-            self._known.move_to_end(id(handle))
-        return known
-
-    def _import(self, handle: MemHandle) -> _Taken:
-        return _Taken(*self._device.memory_of(handle))
-
-    def _use(self, tensor: _Tensor, imported: _Taken) -> None:
-        """Do nothing: C is told with each inference."""
+    def _import(self, handle: MemHandle) -> Known[_Taken]:
+        lease = handle.hold("imported by a device")
+        try:
+            memory, own = self._device.memory_of(handle)
+        except BaseException:
+            lease.release()
+            raise
+        return Known(handle, _Taken(memory, own), "" if memory.importer else memory.kind, lease)
 
     def _give_up(self, imported: _Taken) -> None:
         if imported.own:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import open_backend
+from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.package import Package, PackageEntry
 from gputune.runtime.context.records import ContextHeader
@@ -38,7 +39,7 @@ def open_device_for(file: ContextFile | Package, device: str | None) -> OpenDevi
     if not devices and wanted is not None and wanted not in NULL_REPORTS:
         raise WrongDevice(f"{file.path}: {made_by_null(repr(wanted))}")
     if not devices or wanted in NULL_REPORTS:
-        return open_backend(NULL_REPORTS.get(wanted or made[0].device.platform, NULL_REPORT))
+        return open_reported(NULL_REPORTS.get(wanted or made[0].device.platform, NULL_REPORT))
     return _open(devices, wanted)
 
 
@@ -87,4 +88,8 @@ def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> OpenDevic
 
 def open_reported(report: DeviceReport) -> OpenDevice:
     """Open a device to run contexts on it."""
-    return open_report(report) if report.backend == OPENCL else open_backend(report)
+    if report.backend == OPENCL:
+        return open_report(report)
+    backend = open_backend(report)
+    assert isinstance(backend, NullBackend)
+    return backend

@@ -8,7 +8,7 @@ streams, there are as many sets of arenas, and as many graphs may run at a time.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +16,13 @@ from queue import LifoQueue
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
 from gputune.core.opened import Closing
-from gputune.runtime.backends import Backend, Buffer
-from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
-from gputune.runtime.context.records import GraphRecord
-from gputune.runtime.contexts.arenas import NativeArenas
-from gputune.runtime.contexts.device import OpenDevice, in_c
+from gputune.runtime.contexts.device import OpenDevice
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.checks import Compatibility, is_strict
-from gputune.runtime.loading.executors import executor_on
+from gputune.runtime.loading.executors import arenas_on
 from gputune.runtime.loading.model import ContextSource, context_sources, open_any
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.sharing import SharedParts
-from gputune.runtime.simulated import SimulatedExecutor
 from gputune.runtime.values import NOTHING, Array, Values
 
 
@@ -55,11 +49,9 @@ class ContextGroup(Closing):
     A context is known by its name, and each of its graphs by NAME/GRAPH; the name alone stands for its first graph.
     """
 
-    def __init__(
-        self, backend: OpenDevice, arenas: Sequence[int], streams: int, strict: bool, device_open_ns: int = 0
-    ) -> None:
-        """Make a group with load_group. arenas: their bytes; device_open_ns: the time to open the device, which
-        executors report. Raises DeviceError if the device does not have memory for the arenas."""
+    def __init__(self, backend: OpenDevice, streams: int, strict: bool, device_open_ns: int = 0) -> None:
+        """Make a group with load_group. device_open_ns: the time to open the device, which executors report. Raises
+        DeviceError."""
         if streams < 1:
             raise ValueError(f"streams is {streams}, at least 1 is needed")
         self._strict = strict
@@ -67,7 +59,7 @@ class ContextGroup(Closing):
         self._closed = False
         self._changes = threading.RLock()  # held while contexts come and go, and arenas are exchanged
         self._device, self._stream_count = backend, streams
-        self._arenas = arenas_on(backend, arenas, streams)
+        self._arenas = arenas_on(backend, streams)
         self._free: LifoQueue[int] = LifoQueue()
         for stream in reversed(range(streams)):
             self._free.put(stream)
@@ -117,20 +109,16 @@ class ContextGroup(Closing):
                 raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
             source = source.on(self._device.identity)
             arenas, need = self.memory.arenas, source.need()
-            wanted = largest_arenas([arenas, need.arena_bytes])
-            if wanted != arenas:
-                if not grow:
-                    raise ArenaTooSmall(
-                        f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
-                        "grow=True replaces them"
-                    )
-                with source.open() as file:
-                    self._arenas.grow(file, wanted, self._members.values())
+            if not grow and largest_arenas([arenas, need.arena_bytes]) != arenas:
+                raise ArenaTooSmall(
+                    f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
+                    "grow=True replaces them"
+                )
             self.load(source, need)
             return self[source.name]
 
     def load(self, source: ContextSource, need: MemoryNeed) -> None:
-        """Load a context for which the arenas are large enough. Raises MalformedHeader if the file's needs have
+        """Load a context, and replace arenas that are too small for it. Raises MalformedHeader if the file's needs have
         changed."""
         loaded: dict[str, list[Executor]] = {}
         with self._changes, ExitStack() as undo, source.open() as file:
@@ -197,73 +185,6 @@ class ContextGroup(Closing):
         )
 
 
-class SimulatedArenas:
-    """Load the executors of a group on a device that computes nothing, one for each stream, on arenas of these
-    bytes."""
-
-    def __init__(self, backend: Backend, arenas: Sequence[int], streams: int) -> None:
-        """Raise DeviceError if the device does not have memory for the arenas."""
-        first = SharedParts()
-        self._streams = [(backend, first)]
-        for _ in range(streams - 1):
-            self._streams.append((backend.another_queue(), SharedParts(weights=first.weights)))
-        self._use(self._allocated(arenas))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Return the bytes of each arena of a stream."""
-        return tuple(buffer.nbytes for buffer in self._streams[0][1].arenas or ())
-
-    @property
-    def weights(self) -> int:
-        """Return the bytes of weights that executors hold."""
-        return sum(buffer.nbytes for buffer in self._streams[0][1].weights.values())
-
-    def load(self, file: ContextFile, graph: GraphRecord, strict: bool, device_open_ns: int) -> list[Executor]:
-        """Load a graph for each stream. Raises as executor_on does."""
-        loaded: list[Executor] = []
-        with ExitStack() as undo:
-            for backend, shared in self._streams:
-                loaded.append(executor_on(backend, file, graph.name, strict, device_open_ns, shared))
-                undo.callback(loaded[-1].close)
-            undo.pop_all()
-        return loaded
-
-    def grow(self, file: ContextFile, arenas: Sequence[int], members: Iterable[Sequence[Executor]]) -> None:
-        """Exchange the arenas of all members for larger ones; if there is no memory for them, nothing changes. file:
-        needs them."""
-        larger, members = self._allocated(arenas), list(members)
-        with ExitStack() as turns:
-            for _, shared in self._streams:
-                turns.enter_context(shared.turn)
-            self._use(larger)
-            for executors in members:
-                for executor, ours in zip(executors, larger, strict=True):
-                    assert isinstance(executor, SimulatedExecutor)
-                    executor.use_arenas(ours)
-
-    def close(self) -> None:
-        """Give the arenas up."""
-        self._use([[] for _ in self._streams])
-
-    def _use(self, arenas: Sequence[list[Buffer]]) -> None:
-        for (_, shared), ours in zip(self._streams, arenas, strict=True):
-            shared.arenas = ours
-
-    def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
-        """Return new arenas of these bytes for each stream."""
-        return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
-
-
-def arenas_on(device: OpenDevice, arenas: Sequence[int], streams: int) -> SimulatedArenas | NativeArenas:
-    """Return arenas of these bytes for each of some streams, whose executors have equal weights and programs once.
-    Raises DeviceError."""
-    if (native := in_c(device)) is not None:
-        return NativeArenas(native, streams)
-    assert isinstance(device, Backend)
-    return SimulatedArenas(device, arenas, streams)
-
-
 def load_group(
     paths: Sequence[Path | str],
     device: str | None = None,
@@ -309,8 +230,7 @@ def group_on(
 ) -> ContextGroup:
     """Return the same on an open device. needs: of the sources, by their names. Raises ContextError, DeviceError,
     BuildFailed; ValueError for streams."""
-    arenas = largest_arenas(need.arena_bytes for need in needs.values())
-    group = ContextGroup(backend, arenas, streams, strict, device_open_ns)
+    group = ContextGroup(backend, streams, strict, device_open_ns)
     try:
         for source in sorted(sources, key=lambda source: -sum(needs[source.name].arena_bytes)):
             group.load(source, needs[source.name])

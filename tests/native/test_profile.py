@@ -110,7 +110,7 @@ def test_the_devices_clock_is_read_where_that_is_possible(
             fake.is_ahead(0)
         log = log_of(profile.take())
     for one in log.inferences:
-        assert one.clock is not None and one.clock.method == ("timer" if ahead_ns else BRACKETED)
+        assert one.clock is not None and one.clock.method == ("device_and_host_timer" if ahead_ns else BRACKETED)
         assert abs(one.clock.offset_ns + ahead_ns) <= one.clock.bound_ns
         times = one.launches_ns()
         assert one.begun_ns - one.clock.bound_ns <= times[0, 0] and times[-1, 1] <= one.ended_ns + one.clock.bound_ns

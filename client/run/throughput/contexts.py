@@ -20,7 +20,8 @@ from gputune.runtime import ContextGroup, Executor
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import OpenDevice
 from gputune.runtime.loading.checks import Compatibility, graph_named, is_strict
-from gputune.runtime.loading.groups import arenas_on, group_on
+from gputune.runtime.loading.executors import arenas_on
+from gputune.runtime.loading.groups import group_on
 from gputune.runtime.loading.model import ContextSource, open_any
 
 
@@ -151,7 +152,7 @@ class _Loading:
         """Return an executor for each instance, on a queue and arenas of its own."""
         with self.sources[context.name].open() as file:
             graph = graph_named(file, context.graph)
-            arenas = arenas_on(self._queue(), graph.arena_bytes, context.instances)
+            arenas = arenas_on(self._queue(), context.instances)
             self.stack.callback(arenas.close)
             executors = arenas.load(file, graph, self.strict, 0)
         for executor in executors:

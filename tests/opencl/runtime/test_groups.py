@@ -16,6 +16,7 @@ from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.memory_need import largest_arenas
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.contexts.device import beside
 from gputune.runtime.loading.groups import ContextGroup
 from gputune.runtime.loading.model import ContextSource
 from gputune.runtime.measuring.launching import compile_variant
@@ -92,7 +93,7 @@ def pour(
 def group_of(backend: Backend, paths: list[Path], streams: int = 1) -> ContextGroup:
     sources = [ContextSource(path.stem, path, path) for path in paths]
     needs = [source.need() for source in sources]
-    group = ContextGroup(backend, largest_arenas(need.arena_bytes for need in needs), streams, strict=True)
+    group = ContextGroup(beside(backend), streams, strict=True)
     for source, need in zip(sources, needs, strict=True):
         group.load(source, need)
     return group

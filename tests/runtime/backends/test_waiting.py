@@ -92,7 +92,7 @@ def test_launches_lie_where_the_host_has_seen_them(zero_ns: int, drift_ppb: int)
 
 
 def test_queues_run_side_by_side() -> None:
-    one = open_backend(WAITING_REPORT)
+    one = waiting()
     other, bound = one.another_queue(), launch(one, 20_000_000)
     first, second, third = (queue.enqueue_timed([bound]) for queue in (one, other, one))
     one.finish()

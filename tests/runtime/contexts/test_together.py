@@ -12,7 +12,8 @@ from gputune.core.errors import ArenaTooSmall, ContextClosed, WrongDevice
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.contexts.device import open_report
-from gputune.runtime.loading.groups import ContextGroup, arenas_on, load_group
+from gputune.runtime.loading.executors import arenas_on
+from gputune.runtime.loading.groups import ContextGroup, load_group
 from gputune.runtime.loading.load import load
 from gputune.runtime.loading.pipeline import pipeline
 from gputune.runtime.profiling.log import read_log
@@ -61,7 +62,7 @@ def test_instances_with_arenas_of_their_own_hold_weights_once(tmp_path: Path) ->
         graph = file.header.graphs[0]
         for count in (1, 2, 5):
             device = open_report(REPORT)
-            arenas = arenas_on(device, graph.arena_bytes, count)
+            arenas = arenas_on(device, count)
             executors = arenas.load(file, graph, True, 0)
             assert len(executors) == count
             assert all(set(executor.run({"x": X})["y"]) == {6.0} for executor in executors)
