@@ -82,17 +82,6 @@ class Quirks:
     """None where OpenCL C 1.2 has none: it promises nothing of atomic functions, and its mem_fence orders nothing
     between work-groups."""
 
-    reads_in_place: str = ""
-    """A regular expression for the names of CPU devices whose kernels read memory of CL_MEM_USE_HOST_PTR where it lies,
-    at any address, and what the host has written there without telling the driver."""
-
-    leaks_replays: frozenset[str] = frozenset()
-    """The types of its devices on which every replay of a recorded queue takes memory that is never given back."""
-
-    ticks: Mapping[str, str] = field(default_factory=dict)
-    """What its compiler calls a function that reads a counter of a CPU device which runs evenly and is the same on all
-    cores: by the processor's name, as platform.machine() has it."""
-
     compiled: CompiledFolder | None = None
     """None where it cannot be told where to keep what it compiles, or not so that other processes find it."""
 
@@ -132,9 +121,6 @@ POCL = Quirks(
     # Its compiler makes of each atomic function a C11 atomic with acquire and release. Its mem_fence is empty, and only
     # says so to readers.
     fence=Fence("mem_fence(CLK_GLOBAL_MEM_FENCE)"),
-    reads_in_place="pthread-|cpu-",
-    # Of its compiler, Clang, which makes an instruction of it; on other processors that may need privileges.
-    ticks={"x86_64": "__builtin_readcyclecounter", "AMD64": "__builtin_readcyclecounter"},
     compiled=CompiledFolder("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"),
     # Timings jump by a factor of two between runs unless its threads keep to their cores, and a cache of compiled
     # kernels would hide what a variant costs to build.
@@ -166,8 +152,6 @@ POCL = Quirks(
 INTEL = Quirks(
     "Intel",
     "Intel",
-    # 2 kB for each launch of a command buffer, in version 2026.22; closing the buffer and the queue frees nothing.
-    leaks_replays=frozenset({"cpu"}),
     deciding={
         "CL_CONFIG_*": "on CPUs: vectors, target, optimisations, threads",
         "DPCPP_CPU_*": "on CPUs: where its threads run",
@@ -235,8 +219,6 @@ CLVK = Quirks(
 
 DRIVERS = (POCL, INTEL, NVIDIA, AMD, MESA, CLVK)
 OTHER = Quirks("another driver", "")
-KERNEL_CLOCK = "cl_khr_kernel_clock"
-"""The extension by which kernels read the device's clock."""
 
 
 def quirks_of(identity: DeviceIdentity) -> Quirks:
@@ -253,8 +235,9 @@ def usual_form(identity: DeviceIdentity) -> ArgumentForm:
 def groups_at_once(identity: DeviceIdentity) -> int:
     """So many work-groups of a launch are sure to run at the same time on a device and may wait for each other; 0 where
     that is not known."""
-    known = device_fence(identity) is not None and _named(identity, quirks_of(identity).thread_per_group)
-    return identity.compute_units if known else 0
+    names = quirks_of(identity).thread_per_group
+    known = names and identity.device_type == "cpu" and re.match(names, identity.name)
+    return identity.compute_units if known and device_fence(identity) is not None else 0
 
 
 def device_fence(identity: DeviceIdentity) -> Fence | None:
@@ -265,25 +248,6 @@ def device_fence(identity: DeviceIdentity) -> Fence | None:
 def standard_of(identity: DeviceIdentity) -> Standard:
     """Return the latest version of OpenCL C that a device compiles."""
     return "CL3.0" if identity.device_version.startswith("OpenCL 3") else "CL1.2"
-
-
-def reads_in_place(identity: DeviceIdentity) -> bool:
-    """Return whether kernels of a device read memory of the host where it lies, with no command between what the host
-    writes and a launch."""
-    return _named(identity, quirks_of(identity).reads_in_place)
-
-
-def _named(identity: DeviceIdentity, names: str) -> bool:
-    """Return whether it is one of a driver's CPU devices of such names."""
-    return bool(names) and identity.device_type == "cpu" and re.match(names, identity.name) is not None
-
-
-def ticks_of(identity: DeviceIdentity, machine: str) -> str:
-    """Return the name of a function by which kernels read a clock of the device; empty where there is none. machine:
-    the name of the host's processor. What the driver's compiler has of its own comes first: for that a text is not
-    built by another standard than when it is not timed."""
-    own = quirks_of(identity).ticks.get(machine, "") if identity.device_type == "cpu" else ""
-    return own or ("clock_read_device" if KERNEL_CLOCK in identity.extensions else "")
 
 
 def unset_defaults(environment: Mapping[str, str]) -> dict[str, str]:

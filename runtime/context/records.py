@@ -330,12 +330,6 @@ class ContextHeader:
         untuned = all(isinstance(one, dict) and one.get("kept") == "untuned" for one in own)
         return "untuned" if own and untuned else "tuned"
 
-    def alignment_on(self, device: DeviceIdentity) -> int:
-        """Return at which multiples of bytes inputs and outputs must begin on a device. Kernels of op packages and
-        kernels for GPUs may read vectors by pointers, for which devices align their memory."""
-        by_elements = self.configuration.get("op_packages") == [] and self.device.device_type == "cpu"
-        return 1 if by_elements else device.base_address_alignment_bytes
-
     def needs_of(self, graph: GraphRecord) -> list[str]:
         """Return the features without which a device must not run a graph."""
         parts = (graph, *(self.packing[place] for place in graph.constants("packed")))

@@ -21,8 +21,6 @@ from gputune.core.quirks import (
     device_fence,
     groups_at_once,
     quirks_of,
-    reads_in_place,
-    ticks_of,
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
 
@@ -67,19 +65,18 @@ def test_code_may_be_made_late_for_every_cpu_and_everything_of_pocls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "name", "kind", "groups", "in_place"),
+    ("platform", "name", "kind", "groups"),
     [
-        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6, True),
-        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6, True),
-        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0, True),
-        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0, False),
-        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0, False),
+        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6),
+        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6),
+        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0),
+        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0),
+        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0),
     ],
 )
-def test_what_cpu_drivers_are_known_for(platform: str, name: str, kind: str, groups: int, in_place: bool) -> None:
+def test_what_cpu_drivers_are_known_for(platform: str, name: str, kind: str, groups: int) -> None:
     identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
     assert groups_at_once(identity) == groups
-    assert reads_in_place(identity) == in_place
 
 
 @pytest.mark.parametrize(
@@ -95,24 +92,6 @@ def test_a_device_has_the_fence_that_is_known_to_order_its_memory(
     platform: str, version: str, fence: Fence | None
 ) -> None:
     assert device_fence(dataclasses.replace(IDENTITY, platform=platform, device_version=version)) == fence
-
-
-@pytest.mark.parametrize(
-    ("platform", "kind", "machine", "extensions", "name"),
-    [
-        ("Portable Computing Language", "cpu", "x86_64", (), "__builtin_readcyclecounter"),
-        ("Portable Computing Language", "cpu", "aarch64", (), ""),
-        ("Portable Computing Language", "gpu", "x86_64", (), ""),
-        ("Portable Computing Language", "cpu", "aarch64", ("cl_khr_kernel_clock",), "clock_read_device"),
-        ("Intel(R) OpenCL", "cpu", "x86_64", ("cl_khr_fp16", "cl_khr_kernel_clock"), "clock_read_device"),
-        ("Intel(R) OpenCL", "cpu", "x86_64", ("cl_khr_fp16",), ""),
-    ],
-)
-def test_kernels_read_a_clock_where_that_is_safe(
-    platform: str, kind: str, machine: str, extensions: tuple[str, ...], name: str
-) -> None:
-    identity = dataclasses.replace(IDENTITY, platform=platform, device_type=kind, extensions=extensions)
-    assert ticks_of(identity, machine) == name
 
 
 def test_defaults_are_for_variables_that_the_user_leaves_open() -> None:

@@ -36,7 +36,7 @@ static bool maps_at(gputune_graph *graph, char *memory) {
     return !status && mapped == memory;
 }
 
-/* Whether the driver is known for it, as `reads_in_place` of core/quirks.py, and does it. */
+/* Whether the driver is known for it, and does it. */
 static bool reads_in_place(gputune_graph *graph) {
     const identity *device = &graph->device->identity;
     uint64_t memory[PROBED / 8 + 1] = {0};

@@ -74,7 +74,7 @@ gputune_code marked_prepare(gputune_graph *graph, gputune_error *error) {
 static const char *function_of(const gputune_device *device) {
     const identity *identity = &device->identity;
     bool has_clock = false;
-#if defined __x86_64__ || defined _M_X64
+#if defined __x86_64__ || defined _M_X64 /* on other processors it may need privileges */
     if (device->is_cpu && (strstr)(identity->platform, POCL)) return "__builtin_readcyclecounter";
 #endif
     for (size_t i = 0; i < identity->extension_count; i++)

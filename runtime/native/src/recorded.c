@@ -30,7 +30,7 @@ struct recorded {
 gputune_code recorded_open(gputune_graph *graph, gputune_error *error) {
     const gputune_device *device = graph->device;
     const graph_record *record = graph->record;
-    const bool leaks = device->is_cpu && strstr(device->identity.platform, "Intel"); /* with every replay */
+    const bool leaks = device->is_cpu && strstr(device->identity.platform, "Intel"); /* 2 kB with every replay */
     way *way;
     graph->asked = true;
     if (leaks || graph->one_by_one || record->one_by_one || !record->info.output_count) return GPUTUNE_OK;

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
 from gputune.core.errors import UnsupportedFormatVersion
-from gputune.core.quirks import groups_at_once, ticks_of
+from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
@@ -33,6 +32,7 @@ from gputune.runtime.profiling.profiler import Profiler
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 from tests.opencl.contexts import contexts, inputs_of, loaded, plan
+from tests.opencl.known import has_ticks
 from tests.strategies.files.contexts import header_of, with_header
 
 __all__ = ["plan"]
@@ -108,7 +108,7 @@ def test_a_loaded_context_needs_its_file_no_more(backend: Backend, plan: Plan, t
 def test_launches_inside_of_persistent_kernels_are_marked(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str
 ) -> None:
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)

@@ -18,7 +18,6 @@ import numpy as np
 import pyopencl as cl
 
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.core.quirks import reads_in_place
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch
 from gputune.kernels.space import Configuration, configuration_key
@@ -31,6 +30,7 @@ from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import GPU
 from tests.opencl.conftest import with_options
+from tests.opencl.known import reads_in_place
 
 PAGE = mmap.PAGESIZE
 PROT_NONE = 0

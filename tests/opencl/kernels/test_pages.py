@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gputune.core.quirks import reads_in_place
 from gputune.runtime.devices.discovery import DeviceReport
 from tests.kernels.problems import CPU
 from tests.opencl.conftest import KernelBench
 from tests.opencl.kernels.pages import cases, entries
+from tests.opencl.known import reads_in_place
 
 ROOT = Path(__file__).parents[3]
 PARTS = 2

@@ -1,7 +1,6 @@
 """Test logs of the C runtime: Python reads them, accounts for their inferences, and recognises their digests."""
 
 import io
-import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from gputune.client.cli.main import main
 from gputune.client.viewer.account import account_of
 from gputune.core.errors import CannotMark, ChecksumMismatch
-from gputune.core.quirks import ticks_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, GraphRecord
@@ -24,6 +22,7 @@ from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Level, Part, digest_of, logged_launches
 from tests.opencl.contexts import contexts, plan
+from tests.opencl.known import has_ticks
 
 __all__ = ["plan"]
 
@@ -131,7 +130,7 @@ def marked(native: Native, model: Path, inferences: int, level: Level = "qhas") 
 
 
 def test_launches_inside_of_persistent_kernels_are_marked(native: Native, backend: Backend, model: Path) -> None:
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     log, graph = marked(native, model, 20), graph_of(model)
     (described,) = log.graphs
@@ -170,7 +169,7 @@ def test_what_cannot_be_marked_has_a_reason(
     function: str,
     reason: str,
 ) -> None:
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
 
     def changed(path: Path, context: Context) -> None:
@@ -185,7 +184,7 @@ def test_what_cannot_be_marked_has_a_reason(
 
 
 def test_python_gets_inferences_with_marks(native: Native, backend: Backend, model: Path) -> None:
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     with native.open(model) as file, native.device(file) as device, device.load(file) as graph:
         marks, inputs = NativeMarks(device, graph), inputs_of(graph)
@@ -204,7 +203,7 @@ def test_python_gets_inferences_with_marks(native: Native, backend: Backend, mod
 def test_marks_are_written_when_the_graph_goes_or_the_profile(
     native: Native, backend: Backend, model: Path, tmp_path: Path
 ) -> None:
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     for graph_first in (False, True):
         path = tmp_path / f"{graph_first}.log"
@@ -222,7 +221,7 @@ def test_marks_are_written_when_the_graph_goes_or_the_profile(
 
 def test_a_text_that_was_damaged_is_not_built(native: Native, backend: Backend, model: Path, tmp_path: Path) -> None:
     """It is copied when the graph is loaded, which needs only the binary, and checked when it is used."""
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     other, content = tmp_path / "other.bin", model.read_bytes()
     changed = content.replace(b"GPUTUNE_TICKS", b"GPUTUNE_TOCKS")
@@ -234,7 +233,7 @@ def test_a_text_that_was_damaged_is_not_built(native: Native, backend: Backend, 
 
 def test_profiler_compares_all_forms_of_what_c_runs(backend: Backend, model: Path) -> None:
     """As net-run has it: recorded launches, launches, persistent kernels, and those with marks take turns."""
-    if not ticks_of(backend.identity, platform.machine()):
+    if not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     stream = io.BytesIO()
     with open_context(model) as file, executor_on(beside(backend), file, None, strict=True) as executor:

@@ -11,7 +11,6 @@ import pytest
 
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
-from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
@@ -21,6 +20,7 @@ from gputune.runtime.native.memory import Array
 from tests.client import models
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, sanitizers
 from tests.opencl.contexts import contexts, inputs_of, loaded
+from tests.opencl.known import reads_in_place
 from tests.opencl.runtime import made
 from tests.opencl.runtime.test_reading_in_place import Fenced
 

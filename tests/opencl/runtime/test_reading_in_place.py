@@ -13,13 +13,13 @@ import numpy.typing as npt
 import onnx
 import pytest
 
-from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
 from tests.client import models
 from tests.opencl.contexts import loaded
+from tests.opencl.known import reads_in_place
 from tests.opencl.runtime import made
 
 Array = npt.NDArray[Any]
