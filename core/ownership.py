@@ -18,6 +18,8 @@ import stat
 import sys
 from pathlib import Path
 
+from gputune.core.errors import UntrustedFile
+
 try:
     import grp
     import pwd
@@ -54,6 +56,12 @@ def untrusted(path: Path | str, shared_folder: bool = True) -> str:
         if place == home:
             break
     return ""
+
+
+def check_trusted(path: Path | str) -> None:
+    """Raise UntrustedFile for a context that another user could change."""
+    if why := untrusted(path):
+        raise UntrustedFile(f"{path} {why}: a context runs as a program of yours")
 
 
 def _changeable(status: os.stat_result, sticky: bool) -> str:

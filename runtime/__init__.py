@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gputune.runtime.loading.groups import ContextGroup as ContextGroup
     from gputune.runtime.loading.groups import GroupMemory as GroupMemory
     from gputune.runtime.loading.groups import load_group as load_group
-    from gputune.runtime.loading.load import load as load
+    from gputune.runtime.loading.model import load as load
     from gputune.runtime.loading.pipeline import Pipeline as Pipeline
     from gputune.runtime.loading.pipeline import pipeline as pipeline
     from gputune.runtime.memory.handles import MemHandle as MemHandle
@@ -79,7 +79,7 @@ _PLACES = {
     "UnsupportedFormatVersion": "core.errors",
     "UnusableMemory": "core.errors",
     "WrongDevice": "core.errors",
-    "load": "runtime.loading.load",
+    "load": "runtime.loading.model",
     "load_group": "runtime.loading.groups",
     "pipeline": "runtime.loading.pipeline",
 }

@@ -50,9 +50,9 @@ from gputune.runtime.application.percentiles import in_words, inferences
 from gputune.runtime.context.records import UNTUNED
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX
-from gputune.runtime.loading.checks import Compatibility
 from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.loading.model import Model
+from gputune.runtime.loading.verdict import Compatibility
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
 

@@ -10,10 +10,10 @@ from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, writing
 from gputune.client.run.packages import combine, in_several_modes, lines_of, listing
+from gputune.core.ownership import check_trusted
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import split, split_files
 from gputune.runtime.devices.discovery import discover
-from gputune.runtime.loading.checks import check_trusted
 
 
 @click.command("package")

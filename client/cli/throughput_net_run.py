@@ -26,7 +26,7 @@ from gputune.client.run.throughput.nvml import find_gpus
 from gputune.client.run.throughput.running import Throughput
 from gputune.client.run.throughput.summary import lines_of, slower_minutes, summarise
 from gputune.runtime.devices.discovery import replayed_files
-from gputune.runtime.loading.checks import Compatibility
+from gputune.runtime.loading.verdict import Compatibility
 
 log = logging.getLogger(__name__)
 

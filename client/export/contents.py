@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.identity import DeviceIdentity
+from gputune.core.ownership import check_trusted
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, open_context, version_of
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import GraphRecord
-from gputune.runtime.loading.checks import check_trusted
 
 
 @dataclass(frozen=True)

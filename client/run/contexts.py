@@ -1,19 +1,19 @@
 """Load several contexts on one device for net-run: each with its own arenas, or as a group that shares them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gputune.client.errors import ConfigError
-from gputune.core.errors import UnknownGraph
 from gputune.runtime import ContextGroup, Executor
-from gputune.runtime.loading.checks import Compatibility, is_strict
+from gputune.runtime.context.format import ContextFile
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.loading.groups import group_on
-from gputune.runtime.loading.model import ContextSource, Model, context_sources
+from gputune.runtime.loading.model import Model, context_sources, open_together
+from gputune.runtime.loading.verdict import Compatibility, is_strict
 
 log = logging.getLogger(__name__)
 
@@ -58,25 +58,24 @@ class Contexts:
 
         graphs: names, one for all contexts or one for each, None for the first of a context; share: whether arenas are
         shared, None as the contexts themselves say; the others as of load()."""
-        sources, count = self.sources, len(graphs)
-        if count not in (1, len(sources)):
-            raise ConfigError(f"--graph: {count} names for {len(sources)} contexts; give one for all, or one for each")
-        graphs = graphs if count == len(sources) else [graphs[0]] * len(sources)
-        files = {source.name: source.path for source in sources}
-        backend, device_open_ns = sources[0].open_device(device)
-        sources, strict = [source.on(backend.identity) for source in sources], is_strict(compatibility)
-        if not (shares(sources) if share is None else share):
-            executors = {}
-            for source, graph in zip(sources, graphs, strict=True):
-                with source.open() as file:
-                    executor = executor_on(backend, file, graph, strict, device_open_ns)
-                executors[source.name] = stack.enter_context(executor)
-            return Loaded(executors, files, None)
-        needs = {source.name: source.need() for source in sources}
-        group = group_on(backend, sources, needs, 1, strict, device_open_ns)
-        stack.enter_context(group)
-        executors = {source.name: _member(group, source, graph) for source, graph in zip(sources, graphs, strict=True)}
-        return Loaded(executors, files, group)
+        count, strict = len(graphs), is_strict(compatibility)
+        if count not in (1, len(self.sources)):
+            raise ConfigError(
+                f"--graph: {count} names for {len(self.sources)} contexts; give one for all, or one for each"
+            )
+        paths = {source.name: source.path for source in self.sources}
+        wanted = dict(zip(paths, graphs if count == len(paths) else [graphs[0]] * len(paths), strict=True))
+        with ExitStack() as opened:
+            backend, device_open_ns, files = open_together(self.sources, device, opened)
+            if not (shares(files) if share is None else share):
+                executors = {}
+                for name, file in files.items():
+                    executor = executor_on(backend, file, wanted[name], strict, device_open_ns)
+                    executors[name] = stack.enter_context(executor)
+                return Loaded(executors, paths, None)
+            group = stack.enter_context(group_on(backend, files, 1, strict, device_open_ns))
+            executors = {name: _member(group, file, name, wanted[name]) for name, file in files.items()}
+            return Loaded(executors, paths, group)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -91,26 +90,17 @@ def names_of(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def shares(sources: Sequence[ContextSource]) -> bool:
+def shares(files: Mapping[str, ContextFile]) -> bool:
     """Return whether all contexts were made to share their arenas. Where only some were, a message names one that was
-    not. Raises ContextError, OSError."""
-    without = []
-    for source in sources:
-        with source.open() as file:
-            if file.header.configuration.get(SHARES) is not True:
-                without.append(source)
-    if without and len(without) < len(sources):
+    not."""
+    without = [file for file in files.values() if file.header.configuration.get(SHARES) is not True]
+    if without and len(without) < len(files):
         log.info(
             f"arenas are not shared: {without[0].path} was made without {SHARES}; --share_spill_fill shares them anyway"
         )
     return not without
 
 
-def _member(group: ContextGroup, source: ContextSource, graph: str | None) -> Executor:
+def _member(group: ContextGroup, file: ContextFile, name: str, graph: str | None) -> Executor:
     """Return a graph of a context in a group. Raises UnknownGraph for one that there is not."""
-    if graph is None:
-        return group[source.name]
-    if (name := f"{source.name}/{graph}") not in group:
-        graphs = [known.name for known in group[source.name].header.graphs]
-        raise UnknownGraph(f"{source.path}: there is no graph {graph!r}; the graphs are {graphs}")
-    return group[name]
+    return group[name if graph is None else f"{name}/{file.graph_named(graph).name}"]

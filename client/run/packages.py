@@ -10,12 +10,12 @@ from typing import Any
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import writing
 from gputune.core.errors import shortened
+from gputune.core.ownership import check_trusted
 from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.package import Package, is_package, open_package
 from gputune.runtime.context.packing import Packing, packing_of, same_device, write_package
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.loading.checks import check_trusted
 from gputune.runtime.loading.verdict import choices
 
 

@@ -25,7 +25,7 @@ def validated(path: Path, device: str | None, strict: bool) -> str:
     with device_errors(path):
         model, found = open_any(path), []
         for source in model.files():
-            backend, _, file = source.open_on(device, None)
+            backend, _, file = source.open_on(device)
             with file:
                 found.append(_validated(file, backend, strict))
         if model.ep_model is not None and model.in_parts:

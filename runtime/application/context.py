@@ -21,11 +21,10 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.application.bench import Bench, bench
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.checks import Compatibility, is_strict
 from gputune.runtime.loading.groups import group_of
 from gputune.runtime.loading.in_parts import ModelInParts
-from gputune.runtime.loading.load import refuse_zeros
-from gputune.runtime.loading.model import Model, open_any
+from gputune.runtime.loading.model import Model, open_any, refuse_zeros
+from gputune.runtime.loading.verdict import Compatibility, is_strict
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.values import NOTHING, Values

@@ -20,7 +20,6 @@ header, which may have new values and types then.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,14 +29,14 @@ from typing import Any
 
 import msgpack
 
-from gputune.core.errors import MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
+from gputune.core.errors import MalformedHeader, NotAContext, Truncated, UnknownGraph, UnsupportedFormatVersion
 from gputune.core.files import mistaken
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.core.whole_file import is_stream, whole_file
 from gputune.runtime.context.memory_need import MemoryNeed
-from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section, required_by
+from gputune.runtime.context.records import Context, ContextHeader, GraphRecord, ProgramEntry, Section, required_by
 from gputune.runtime.context.stored import Extent, OpenFile
 
 MAGIC = b"GPUTUNE\0"
@@ -53,7 +52,6 @@ LARGEST_HEADER_BYTES = 64 << 20
 LARGEST_MEMORY_BLOCK_BYTES = 1 << 20
 LONGEST_SAID = 500
 """Characters of what is wrong with a header, which may quote names from it."""
-READ_FIRST_BYTES = 4096
 """Of a file whose memory block is wanted: nearly all blocks are in them."""
 AGAIN = "it is cut short: copy it again, or make it again"
 _ONNX = b"\x08"
@@ -165,38 +163,6 @@ def header_of(head: memoryview, name: str) -> ContextHeader:
     return header
 
 
-def read_memory_need(path: Path | str) -> MemoryNeed:
-    """Return what the graphs of a context need, from the first READ_FIRST_BYTES bytes of its file unless the block is
-    longer; a file from before version 3 says it in its header. Raises ContextError subclasses, OSError."""
-    whole = Extent(OpenFile(path))
-    start = io.BytesIO(whole.part(0, READ_FIRST_BYTES).read())
-    more = whole.part(READ_FIRST_BYTES, whole.nbytes).in_turn()
-
-    def read(count: int) -> bytes:
-        found = start.read(count)
-        return found if len(found) == count else found + more(count - len(found))
-
-    need = _memory_need(read, whole, str(path))
-    if need is None:
-        header = read_header(path)
-        need = MemoryNeed.of(header.device, header.graphs)
-    return need
-
-
-def memory_need_of(data: Extent, name: str) -> MemoryNeed:
-    """Return the same of a context binary's bytes."""
-    need = _memory_need(data.in_turn(), data, name)
-    if need is None:
-        with context_of(data, name) as file:
-            need = MemoryNeed.of(file.header.device, file.header.graphs)
-    return need
-
-
-def _memory_need(read: _Read, data: Extent, path: str) -> MemoryNeed | None:
-    version, _, _ = _read_prefix(read, data, path)
-    return _read_memory(read, data, path) if version >= _HAS_MEMORY else None
-
-
 @dataclass(frozen=True)
 class Packed:
     """Where a package has the parts of one of its contexts. head: the bytes in front of the section area; starts: of
@@ -225,6 +191,14 @@ class ContextFile(Closing):
         self.header, self.head, self._starts = packed.header, packed.head, packed.starts
         self.choice: ContextChoice | None = None
         self._data: Extent | None = data
+
+    def graph_named(self, name: str | None) -> GraphRecord:
+        """Return the graph of this name; None is the first. Raises UnknownGraph when there is none."""
+        graphs = self.header.graphs
+        for graph in graphs:
+            if name is None or graph.name == name:
+                return graph
+        raise UnknownGraph(f"{self.path}: there is no graph {name!r}; the graphs are {[one.name for one in graphs]}")
 
     @property
     def content(self) -> memoryview:

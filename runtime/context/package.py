@@ -30,7 +30,6 @@ from gputune.core.errors import (
 from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
-from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.format import AGAIN, LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
 from gputune.runtime.context.records import Section
 from gputune.runtime.context.stored import Extent, OpenFile
@@ -190,18 +189,6 @@ def is_package(path: Path | str) -> bool:
 def open_package(path: Path | str) -> Package:
     """Open a package and check its index. Raises as Package does, OSError when it cannot be read."""
     return Package(Extent(OpenFile(path)), str(path))
-
-
-def open_packed(path: Path | str, choice: ContextChoice) -> ContextFile:
-    """Return the chosen context of a package. Raises as open_package and Package.open do; MalformedPackage where the
-    file is another one by now."""
-    with open_package(path) as package:
-        known = package.contexts
-        if len(known) != choice.count or known[choice.place].name != choice.name:
-            raise MalformedPackage(f"{path}: the package has changed while it was loaded")
-        file = package.open(choice.place)
-    file.choice = choice
-    return file
 
 
 def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:

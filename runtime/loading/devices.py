@@ -31,8 +31,14 @@ from gputune.runtime.devices.drivers import driver_files
 from gputune.runtime.loading.verdict import made_by_null
 
 
-def open_device_for(file: ContextFile | Package, device: str | None) -> OpenDevice:
-    """Return the device of a context, or of one of a package, or that which is asked for; as load() does."""
+def open_device_for(file: ContextFile | Package, device: str | None) -> tuple[OpenDevice, int]:
+    """Return the device of a context, or of one of a package, or that which is asked for; and the ns that it took.
+    Raises as load() does."""
+    begun_ns = time.perf_counter_ns()
+    return _opened_for(file, device), time.perf_counter_ns() - begun_ns
+
+
+def _opened_for(file: ContextFile | Package, device: str | None) -> OpenDevice:
     wanted = wanted_device(device)
     made: Sequence[ContextHeader | PackageEntry] = file.contexts if isinstance(file, Package) else [file.header]
     devices = [each.device for each in made if each.computes]
@@ -41,13 +47,6 @@ def open_device_for(file: ContextFile | Package, device: str | None) -> OpenDevi
     if not devices or wanted in NULL_REPORTS:
         return open_reported(NULL_REPORTS.get(wanted or made[0].device.platform, NULL_REPORT))
     return _open(devices, wanted)
-
-
-def open_timed(file: ContextFile | Package, device: str | None) -> tuple[OpenDevice, int]:
-    """Return the same with the ns that it took."""
-    start = time.perf_counter_ns()
-    backend = open_device_for(file, device)
-    return backend, time.perf_counter_ns() - start
 
 
 def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> OpenDevice:

@@ -9,9 +9,6 @@ from gputune.runtime.contexts.arenas import NativeArenas
 from gputune.runtime.contexts.device import NativeDevice, OpenDevice, in_c
 from gputune.runtime.contexts.executor import NativeExecutor
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.checks import graph_named
-from gputune.runtime.power.instances import Power
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.simulated import SimulatedArenas, SimulatedExecutor
 
 
@@ -25,7 +22,7 @@ def executor_on(
     Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
     unknown graph.
     """
-    chosen = graph_named(file, graph)
+    chosen = file.graph_named(graph)
     if (native := in_c(backend)) is not None:
         return NativeExecutor(native, file, chosen, strict, device_open_ns)
     assert isinstance(backend, NullBackend)
@@ -39,25 +36,3 @@ def arenas_on(device: OpenDevice, streams: int) -> SimulatedArenas | NativeArena
         return NativeArenas(native, streams)
     assert isinstance(device, NullBackend)
     return SimulatedArenas(device, streams)
-
-
-def voted_executor(
-    backend: OpenDevice,
-    file: ContextFile,
-    graph: str | None,
-    strict: bool,
-    device_open_ns: int,
-    perf_profile: PerfProfile | str | None,
-) -> Executor:
-    """Return an executor, made and run with the votes of a profile, if any."""
-    if perf_profile is None:
-        return executor_on(backend, file, graph, strict, device_open_ns)
-    power = Power(perf_profile, backend.identity)
-    try:
-        with power.phase("init"):
-            executor = executor_on(backend, file, graph, strict, device_open_ns)
-    except BaseException:
-        power.close()
-        raise
-    executor.power = power
-    return executor

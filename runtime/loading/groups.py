@@ -1,8 +1,7 @@
 """Run contexts on one device that share what they do not use at the same time: arenas, and equal weights and programs.
 
-The needs of the graphs of all contexts are read from the first bytes of their files. Arenas are allocated once, each as
-large as the largest that any graph has in its place. Graphs that share them run one after the other. With several
-streams, there are as many sets of arenas, and as many graphs may run at a time.
+Each arena is as large as the largest that any graph has in its place. Graphs that share arenas run one after the other.
+With several streams, there are as many sets of arenas, and as many graphs may run at a time.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
 
-from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
+from gputune.core.errors import ArenaTooSmall, ContextClosed
 from gputune.core.opened import Closing
+from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
 from gputune.runtime.contexts.device import OpenDevice
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.checks import Compatibility, is_strict
 from gputune.runtime.loading.executors import arenas_on
-from gputune.runtime.loading.model import ContextSource, context_sources, open_any
+from gputune.runtime.loading.model import ContextSource, context_sources, open_any, open_together
+from gputune.runtime.loading.verdict import Compatibility, is_strict
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.values import NOTHING, Array, Values
 
@@ -107,32 +107,29 @@ class ContextGroup(Closing):
                 raise ContextClosed("the group was closed")
             if source.name in self._needs:
                 raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
-            source = source.on(self._device.identity)
-            arenas, need = self.memory.arenas, source.need()
-            if not grow and largest_arenas([arenas, need.arena_bytes]) != arenas:
-                raise ArenaTooSmall(
-                    f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
-                    "grow=True replaces them"
-                )
-            self.load(source, need)
+            with source.open(self._device.identity) as file:
+                arenas, needed = self.memory.arenas, _need_of(file).arena_bytes
+                if not grow and largest_arenas([arenas, needed]) != arenas:
+                    raise ArenaTooSmall(
+                        f"{path} needs arenas of {list(needed)} bytes, the group has {list(arenas)}; "
+                        "grow=True replaces them"
+                    )
+                self.load(source.name, file)
             return self[source.name]
 
-    def load(self, source: ContextSource, need: MemoryNeed) -> None:
-        """Load a context, and replace arenas that are too small for it. Raises MalformedHeader if the file's needs have
-        changed."""
+    def load(self, name: str, file: ContextFile) -> None:
+        """Load a context, and replace arenas that are too small for it."""
         loaded: dict[str, list[Executor]] = {}
-        with self._changes, ExitStack() as undo, source.open() as file:
-            if MemoryNeed.of(file.header.device, file.header.graphs) != need:
-                raise MalformedHeader(f"{source.path}: the file has changed while it was loaded")
+        with self._changes, ExitStack() as undo:
             for graph in file.header.graphs:
                 executors = self._arenas.load(file, graph, self._strict, self._device_open_ns)
-                loaded[f"{source.name}/{graph.name}"] = executors
+                loaded[f"{name}/{graph.name}"] = executors
                 for executor in executors:
                     undo.callback(executor.close)
             undo.pop_all()
-            self._members[source.name] = next(iter(loaded.values()))
+            self._members[name] = next(iter(loaded.values()))
             self._members |= loaded
-            self._needs[source.name] = need
+            self._needs[name] = _need_of(file)
 
     def close(self, name: str | None = None) -> None:
         """Close a context, or all contexts and the group's memory. A second call does nothing."""
@@ -195,9 +192,8 @@ def load_group(
     """Load contexts that use one set of arenas in turns, each arena as large as the largest that any graph has in its
     place.
 
-    The context with the largest need is loaded first. Before memory is allocated, at most READ_FIRST_BYTES bytes of
-    each file are read. An ONNX file may stand for contexts by EPContext nodes. From a package, the context that fits
-    the device best is loaded.
+    The context with the largest need is loaded first. An ONNX file may stand for contexts by EPContext nodes. From a
+    package, the context that fits the device best is loaded.
 
     Args:
         paths: the files.
@@ -214,27 +210,25 @@ def load_group(
 
 def group_of(sources: Sequence[ContextSource], device: str | None, streams: int, strict: bool) -> ContextGroup:
     """Return the same of contexts that are known. Raises as load_group does."""
-    backend, device_open_ns = sources[0].open_device(device)
-    sources = [source.on(backend.identity) for source in sources]
-    needs = {source.name: source.need() for source in sources}
-    return group_on(backend, sources, needs, streams, strict, device_open_ns)
+    with ExitStack() as stack:
+        backend, device_open_ns, files = open_together(sources, device, stack)
+        return group_on(backend, files, streams, strict, device_open_ns)
 
 
 def group_on(
-    backend: OpenDevice,
-    sources: Sequence[ContextSource],
-    needs: Mapping[str, MemoryNeed],
-    streams: int,
-    strict: bool,
-    device_open_ns: int = 0,
+    backend: OpenDevice, files: Mapping[str, ContextFile], streams: int, strict: bool, device_open_ns: int = 0
 ) -> ContextGroup:
-    """Return the same on an open device. needs: of the sources, by their names. Raises ContextError, DeviceError,
-    BuildFailed; ValueError for streams."""
+    """Return the same of contexts by their names, on an open device. Raises ContextError, DeviceError, BuildFailed;
+    ValueError for streams."""
     group = ContextGroup(backend, streams, strict, device_open_ns)
     try:
-        for source in sorted(sources, key=lambda source: -sum(needs[source.name].arena_bytes)):
-            group.load(source, needs[source.name])
+        for name, file in sorted(files.items(), key=lambda one: -sum(_need_of(one[1]).arena_bytes)):
+            group.load(name, file)
     except BaseException:
         group.close()
         raise
     return group
+
+
+def _need_of(file: ContextFile) -> MemoryNeed:
+    return MemoryNeed.of(file.header.device, file.header.graphs)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from gputune.core.errors import ContextClosed, DeviceNotFound, UnknownGraph, UnusableMemory, WrongDevice, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing, Opened
+from gputune.core.ownership import check_trusted
 from gputune.core.statuses import ContextChoice, ContextVerdict
 from gputune.runtime import onnxruntime as plugin
 from gputune.runtime.context.ep_context import EpContext, EpModel
@@ -30,9 +31,8 @@ from gputune.runtime.context.stored import Extent
 from gputune.runtime.devices.discovery import SIMULATED, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY
 from gputune.runtime.devices.settings import variables
-from gputune.runtime.loading.checks import Compatibility, check_trusted
 from gputune.runtime.loading.devices import recorded_report
-from gputune.runtime.loading.verdict import verdict_on
+from gputune.runtime.loading.verdict import Compatibility, verdict_on
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import CUSTOM, PerfProfile
 from gputune.runtime.power.profiles.presets import preset_name

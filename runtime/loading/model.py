@@ -5,107 +5,73 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from gputune.core.errors import UnknownGraph
+from gputune.core.errors import DeviceNotFound, UnknownGraph, WrongDevice
 from gputune.core.identity import DeviceIdentity
-from gputune.core.statuses import ContextChoice
+from gputune.core.ownership import check_trusted
 from gputune.runtime.context.ep_context import EpModel, is_ep_context, node_named, read_ep_model, whole_contexts
-from gputune.runtime.context.format import (
-    ContextFile,
-    context_of,
-    memory_need_of,
-    open_context,
-    read_header,
-    read_memory_need,
-)
-from gputune.runtime.context.memory_need import MemoryNeed
-from gputune.runtime.context.package import is_package, open_package, open_packed
+from gputune.runtime.context.format import ContextFile, context_of, open_context, read_header
+from gputune.runtime.context.package import Package, is_package, open_package
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.context.stored import Extent
 from gputune.runtime.contexts.device import OpenDevice
 from gputune.runtime.devices.discovery import SIMULATED
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.checks import Compatibility, check_trusted, graph_named, is_strict
-from gputune.runtime.loading.devices import open_timed
-from gputune.runtime.loading.executors import voted_executor
+from gputune.runtime.loading.devices import open_device_for
+from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.loading.in_parts import ModelInParts, open_in_parts
-from gputune.runtime.loading.verdict import open_chosen
+from gputune.runtime.loading.verdict import Compatibility, is_strict, open_chosen
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
 @dataclass(frozen=True)
 class ContextSource:
     """A context that is going to be loaded: its name in a group, the file that was given, and where it is: a file or a
-    part of that. package: whether that file is a package; choice: the context of it that is meant, once `on` has chosen
-    it."""
+    part of that. package: whether that file is a package, of which the context is taken that fits a device best."""
 
     name: str
     path: Path
     content: Path | Extent
     package: bool = False
-    choice: ContextChoice | None = None
 
-    def open_device(self, device: str | None) -> tuple[OpenDevice, int]:
-        """Return the device of the context, or of one of the package, as load() opens it, and the ns that this took.
-        Raises as load() does."""
-        backend, device_open_ns, file = self.open_on(device, None)
-        file.close()
-        return backend, device_open_ns
-
-    def open_on(self, device: str | None, graph: str | None) -> tuple[OpenDevice, int, ContextFile]:
-        """Return the device, the ns to open it, and the context, of a package the one that fits the device best. graph:
-        the one that is going to run, None for any. Raises UnknownGraph, and as load() does."""
-        self._check()
-        if self.package:
-            assert isinstance(self.content, Path)
-            with open_package(self.content) as package:
-                backend, device_open_ns = open_timed(package, device)
-                return backend, device_open_ns, open_chosen(package, backend.identity, backend.computes, graph)
-        file = self.open()
+    def open_on(self, device: str | None, graph: str | None = None) -> tuple[OpenDevice, int, ContextFile]:
+        """Return the device of the context, or of one of the package, as load() opens it; the ns that this took; and
+        the context. graph: the one that is going to run, None for any. Raises UnknownGraph, and as load() does."""
+        opened = self._opened()
         try:
-            graph_named(file, graph)
-            return *open_timed(file, device), file
+            if isinstance(opened, ContextFile):
+                opened.graph_named(graph)
+            backend, device_open_ns = open_device_for(opened, device)
+            return backend, device_open_ns, _fitting(opened, backend.identity, graph)
         except BaseException:
-            file.close()
+            opened.close()
             raise
 
-    def on(self, device: DeviceIdentity, graph: str | None = None) -> ContextSource:
-        """Return the same source; of a package the context that fits a device best. graph: the one that is going to
-        run, None for all. Raises ContextError, OSError."""
-        if not self.package:
-            return self
-        self._check()
-        assert isinstance(self.content, Path)
-        with (
-            open_package(self.content) as package,
-            open_chosen(package, device, device.platform not in SIMULATED, graph) as file,
-        ):
-            return replace(self, choice=file.choice)
+    def open(self, device: DeviceIdentity, graph: str | None = None) -> ContextFile:
+        """Return the context that runs on a device. graph: the one that is going to run, None for all. Raises
+        ContextError, OSError."""
+        return _fitting(self._opened(), device, graph)
 
-    def need(self) -> MemoryNeed:
-        """Return what it needs. Raises ContextError, OSError."""
-        if isinstance(self.content, Extent):
-            return memory_need_of(self.content, str(self.path))
-        if self.choice is None:
-            return read_memory_need(self.content)
-        with open_packed(self.content, self.choice) as file:
-            return MemoryNeed.of(file.header.device, file.header.graphs)
-
-    def open(self) -> ContextFile:
-        """Return the file. Raises ContextError, OSError."""
-        self._check()
+    def _opened(self) -> ContextFile | Package:
+        check_trusted(self.path)
         if isinstance(self.content, Extent):
             return context_of(self.content, str(self.path))
-        return open_context(self.content) if self.choice is None else open_packed(self.content, self.choice)
-
-    def _check(self) -> None:
-        check_trusted(self.path)
-        if isinstance(self.content, Path) and self.content != self.path:
+        if self.content != self.path:
             check_trusted(self.content)
+        return open_package(self.content) if self.package else open_context(self.content)
+
+
+def _fitting(opened: ContextFile | Package, device: DeviceIdentity, graph: str | None) -> ContextFile:
+    if isinstance(opened, ContextFile):
+        return opened
+    with opened:
+        return open_chosen(opened, device, device.platform not in SIMULATED, graph)
 
 
 @dataclass(frozen=True)
@@ -162,9 +128,9 @@ class Model:
         """Open the context that runs on a device, and find a graph in it, as `source_of`. The caller closes the file.
         Raises ContextError, OSError; UnknownGraph, a ValueError."""
         source, name = self.source_of(graph)
-        file = source.on(device, name).open()
+        file = source.open(device, name)
         try:
-            return file, graph_named(file, name)
+            return file, file.graph_named(name)
         except ValueError:
             file.close()
             raise
@@ -197,8 +163,65 @@ class Model:
         strict = is_strict(cache_compatibility_mode)
         source, name = self.source_of(graph)
         backend, device_open_ns, file = source.open_on(device, name)
+
+        def made() -> Executor:
+            return executor_on(backend, file, name, strict, device_open_ns)
+
         with file:
-            return voted_executor(backend, file, name, strict, device_open_ns, perf_profile)
+            return made() if perf_profile is None else _voted(perf_profile, backend.identity, made)
+
+
+def load(
+    path: Path | str,
+    device: str | None = None,
+    cache_compatibility_mode: Compatibility = "permissive",
+    graph: str | None = None,
+    perf_profile: PerfProfile | str | None = None,
+) -> Executor:
+    """Load a context binary and open its device.
+
+    The file may also be an ONNX file (.onnx) with EPContext nodes, or a package. From a package, the context that fits
+    best is loaded; `choice` of the executor says which and why. On another device or driver version, the programs are
+    built from source with a warning, unless cache_compatibility_mode is "strict". A context of the null device runs on
+    no other device, because nothing has rearranged its weights.
+
+    A device that computes nothing gives zeros that look like results. It must therefore be named in this call: neither
+    the environment nor the context can choose it.
+
+    Args:
+        path: the file.
+        device: a number or part of a name from `gputune devices`, "null" or "waiting"; by default GPUTUNE_DEVICE, else
+            the device for which the context was made, else the best device. For a package, a device for which one of
+            its contexts was made, if there is any.
+        cache_compatibility_mode: "permissive", or "strict" to refuse another device or driver version.
+        graph: a name; by default the first graph.
+        perf_profile: a profile or the name of a preset: the clocks and power to vote for while the context is loaded,
+            around inferences and when it is closed. By default no vote is made.
+
+    Raises:
+        ContextError: its subclasses, such as WrongDevice in strict mode and for a context of the null device, or
+            UntrustedFile for a file that another user could change (see ownership.py).
+        DeviceNotFound: no usable device matches.
+        BuildFailed: the driver refuses the source.
+        ValueError: the graph, mode or perf profile is unknown.
+        OSError: the file cannot be read.
+        ForkedProcess: the process forked after it had opened a device.
+    """
+    executor = open_any(path).executor(device, cache_compatibility_mode, graph, perf_profile)
+    refuse_zeros(path, executor, device)
+    for reason in executor.warnings:
+        warnings.warn(f"{path}: {reason}", stacklevel=2)
+    return executor
+
+
+def refuse_zeros(path: Path | str, executor: Executor, device: str | None) -> None:
+    """Raise WrongDevice or DeviceNotFound if outputs are zeros that the call, which says `device`, did not request."""
+    if executor.computes or device:
+        return
+    zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
+    if not executor.header.computes:
+        raise WrongDevice(f"{path}: made by the null device; make it again on a real device: {zeros}")
+    raise DeviceNotFound(f"GPUTUNE_DEVICE chooses {executor.device.platform!r}, which computes nothing: {zeros}")
 
 
 def open_any(path: Path | str) -> Model:
@@ -224,3 +247,30 @@ def context_sources(models: Sequence[Model], names: Sequence[str] | None = None)
     if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
         raise ValueError(f"contexts of a group need different names, two are called {repeated[0]!r}; give names")
     return sources
+
+
+def open_together(
+    sources: Sequence[ContextSource], device: str | None, stack: ExitStack
+) -> tuple[OpenDevice, int, dict[str, ContextFile]]:
+    """Open the device of the first context as load() does, and all contexts for it, by their names; `stack` closes
+    them. Return also the ns to open the device. Raises as load() does."""
+    backend, device_open_ns, file = sources[0].open_on(device)
+    files = {sources[0].name: stack.enter_context(file)}
+    for source in sources[1:]:
+        files[source.name] = stack.enter_context(source.open(backend.identity))
+    return backend, device_open_ns, files
+
+
+def _voted(profile: PerfProfile | str, device: DeviceIdentity, made: Callable[[], Executor]) -> Executor:
+    """Return an executor, made and run with the votes of a profile."""
+    from gputune.runtime.power.instances import Power  # what most loads do without
+
+    power = Power(profile, device)
+    try:
+        with power.phase("init"):
+            executor = made()
+    except BaseException:
+        power.close()
+        raise
+    executor.power = power
+    return executor

@@ -13,8 +13,8 @@ from gputune.core.errors import shortened
 from gputune.core.opened import Closing
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.checks import Compatibility
 from gputune.runtime.loading.groups import ContextGroup, load_group
+from gputune.runtime.loading.verdict import Compatibility
 from gputune.runtime.memory.handles import is_empty
 from gputune.runtime.values import NOTHING, Array, Value, Values
 

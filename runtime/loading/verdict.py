@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 from gputune.core.errors import DeviceError, LimitExceeded, WrongDevice
 from gputune.core.identity import DeviceIdentity
@@ -14,9 +15,17 @@ from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.package import Package
 from gputune.runtime.context.records import ContextHeader, GraphRecord
 
+Compatibility = Literal["permissive", "strict"]
 TOLD = 4
 """Of contexts that cannot run, those whose reasons an error tells."""
 _UNKNOWN = "unknown"
+
+
+def is_strict(mode: Compatibility) -> bool:
+    """Return whether a context must be made for exactly this device. Raises ValueError for an unknown mode."""
+    if mode not in ("permissive", "strict"):
+        raise ValueError(f"cache_compatibility_mode is {mode!r}, expected 'permissive' or 'strict'")
+    return mode == "strict"
 
 
 def verdict_on(

@@ -22,7 +22,6 @@ from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor
-from gputune.runtime.loading.checks import graph_named
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of
@@ -48,7 +47,7 @@ class AgentContext:
         """Send a context, and have the agent load a graph of it (None: the first). Raises as executor_on does, and
         AgentLost."""
         self._backend = backend
-        self.graph = graph_named(file, graph)
+        self.graph = file.graph_named(graph)
         self.recorder: object = None
         self.persistent_kernels = True
         self.last_form: Form = "launches"

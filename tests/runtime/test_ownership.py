@@ -14,7 +14,7 @@ from gputune.core.errors import UntrustedFile
 from gputune.core.ownership import TRUSTED_FOLDERS, untrusted
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
-from gputune.runtime.loading.load import load
+from gputune.runtime.loading.model import load
 
 ME, OTHER, SYSTEM_APP, TEAM = 1000, 1001, 1013, 2000
 GROUPS: dict[int, tuple[str, set[str]]] = {0: ("root", set()), ME: ("me", set()), TEAM: ("team", {"me", "she"})}

@@ -23,7 +23,6 @@ from gputune.core.launches import Launch, Variant
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.format import ContextFile, open_context, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
-from gputune.runtime.loading.checks import graph_named
 from gputune.server.protocol.messages import CompileKernel
 
 CHUNK_BYTES = 4096
@@ -65,7 +64,7 @@ class Captures:
         self._client = client
         self._copy: ProgramRecord | None = None
         with open_context(path) as file:
-            self.graph = graph_named(file, plan.name)
+            self.graph = file.graph_named(plan.name)
         self._places = list(_places(plan, outcomes, self.graph))
 
     def place(self, operation: int) -> Place:

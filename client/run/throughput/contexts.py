@@ -5,7 +5,7 @@ Groups share arenas; instances share only weights and programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +17,13 @@ from gputune.client.run.throughput.config import PRIORITIES, ContextPlan, Plan
 from gputune.client.run.throughput.turns import Turns
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime import ContextGroup, Executor
+from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import OpenDevice
-from gputune.runtime.loading.checks import Compatibility, graph_named, is_strict
 from gputune.runtime.loading.executors import arenas_on
 from gputune.runtime.loading.groups import group_on
-from gputune.runtime.loading.model import ContextSource, open_any
+from gputune.runtime.loading.model import ContextSource, open_any, open_together
+from gputune.runtime.loading.verdict import Compatibility, is_strict
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,13 @@ class Loaded:
 def load(plan: Plan, stack: ExitStack, compatibility: Compatibility) -> Loaded:
     """Load a plan on the device of its first context, or the one that it names; `stack` closes everything. Each group,
     and each instance without one, has a queue of its own. Raises ConfigError, and as load_group does."""
-    sources = {context.name: _source(context) for context in plan.contexts}
-    backend, _ = sources[plan.contexts[0].name].open_device(plan.device)
-    sources = {name: source.on(backend.identity) for name, source in sources.items()}
-    loading = _Loading(backend, sources, stack, is_strict(compatibility), alone=_queues(plan) == 1)
-    loaded = Loaded(backend.identity, backend.computes)
+    with ExitStack() as opened:
+        backend, _, files = open_together([_source(context) for context in plan.contexts], plan.device, opened)
+        return _loaded(plan, _Loading(backend, files, stack, is_strict(compatibility), alone=_queues(plan) == 1))
+
+
+def _loaded(plan: Plan, loading: _Loading) -> Loaded:
+    loaded = Loaded(loading.backend.identity, loading.backend.computes)
     for name, streams in plan.streams.items():
         members = [context for context in plan.contexts if context.group == name]
         loaded.groups[name] = loading.group(members, streams)
@@ -104,19 +107,18 @@ def _source(context: ContextPlan) -> ContextSource:
 
 @dataclass(frozen=True)
 class _Loading:
-    """alone: whether there is only one queue, so that persistent kernels may have all processors."""
+    """files: of contexts by their names; alone: whether there is only one queue, so that persistent kernels may have
+    all processors."""
 
     backend: OpenDevice
-    sources: dict[str, ContextSource]
+    files: Mapping[str, ContextFile]
     stack: ExitStack
     strict: bool
     alone: bool
 
     def group(self, members: list[ContextPlan], streams: int) -> ContextGroup:
-        sources = sorted((self.sources[each.name] for each in members), key=lambda each: -sum(each.need().arena_bytes))
-        needs = {source.name: source.need() for source in sources}
-        group = group_on(self._queue(), sources, needs, streams, self.strict)
-        self.stack.enter_context(group)
+        files = {each.name: self.files[each.name] for each in members}
+        group = self.stack.enter_context(group_on(self._queue(), files, streams, self.strict))
         if not self.alone:
             for name in group:
                 group[name].persistent_kernels = False
@@ -150,11 +152,10 @@ class _Loading:
 
     def _executors(self, context: ContextPlan) -> list[Executor]:
         """Return an executor for each instance, on a queue and arenas of its own."""
-        with self.sources[context.name].open() as file:
-            graph = graph_named(file, context.graph)
-            arenas = arenas_on(self._queue(), context.instances)
-            self.stack.callback(arenas.close)
-            executors = arenas.load(file, graph, self.strict, 0)
+        file = self.files[context.name]
+        arenas = arenas_on(self._queue(), context.instances)
+        self.stack.callback(arenas.close)
+        executors = arenas.load(file, file.graph_named(context.graph), self.strict, 0)
         for executor in executors:
             self.stack.enter_context(executor)
             executor.persistent_kernels = self.alone

@@ -13,12 +13,10 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.core.launches import Launch, Variant
 from gputune.runtime.backends import Backend, ProgramCache
-from gputune.runtime.context.format import write_context
-from gputune.runtime.context.memory_need import largest_arenas
+from gputune.runtime.context.format import open_context, read_header, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.contexts.device import beside
 from gputune.runtime.loading.groups import ContextGroup
-from gputune.runtime.loading.model import ContextSource
 from gputune.runtime.measuring.launching import compile_variant
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
@@ -91,11 +89,10 @@ def pour(
 
 
 def group_of(backend: Backend, paths: list[Path], streams: int = 1) -> ContextGroup:
-    sources = [ContextSource(path.stem, path, path) for path in paths]
-    needs = [source.need() for source in sources]
     group = ContextGroup(beside(backend), streams, strict=True)
-    for source, need in zip(sources, needs, strict=True):
-        group.load(source, need)
+    for path in paths:
+        with open_context(path) as file:
+            group.load(path.stem, file)
     return group
 
 
@@ -145,7 +142,7 @@ def test_threads_take_turns_without_wrong_results(
 def test_members_keep_their_results_when_arenas_grow(
     backend: Backend, paths: list[Path], wanted: Wanted, pour: Callable[[ContextGroup], np.ndarray]
 ) -> None:
-    sizes = {path: max(map(sum, [ContextSource("a", path, path).need().arena_bytes])) for path in paths}
+    sizes = {path: max(sum(graph.arena_bytes) for graph in read_header(path).graphs) for path in paths}
     smallest, *others = sorted(paths, key=sizes.__getitem__)
     with group_of(backend, [smallest]) as group:
         for path in others:

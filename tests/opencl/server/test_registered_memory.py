@@ -16,7 +16,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.runtime.backends import Backend
-from gputune.runtime.loading.load import load
+from gputune.runtime.loading.model import load
 from gputune.runtime.memory.handles import MemHandle
 from tests.client import models
 from tests.opencl.contexts import contexts

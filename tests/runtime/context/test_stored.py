@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputune.core.files import open_file, read_file
-from gputune.runtime.context.format import ContextFile, open_context, read_header, read_memory_need
+from gputune.runtime.context.format import ContextFile, open_context, read_header
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.stored import OpenFile
 from stress.native import files
@@ -86,9 +86,7 @@ def test_a_file_that_is_replaced_by_rename_stays_what_it_was(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 @pytest.mark.parametrize("what", ["pipe", "folder", "device"])
-@pytest.mark.parametrize(
-    "opens", [open_context, open_package, is_package, read_header, read_memory_need, open_file, read_file]
-)
+@pytest.mark.parametrize("opens", [open_context, open_package, is_package, read_header, open_file, read_file])
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, opens: Callable[[Path], object], what: str) -> None:
     path = {"pipe": tmp_path / "pipe", "folder": tmp_path, "device": Path("/dev/zero")}[what]
     if what == "pipe":

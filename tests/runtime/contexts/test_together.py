@@ -14,7 +14,7 @@ from gputune.runtime.context.packing import write_package
 from gputune.runtime.contexts.device import open_report
 from gputune.runtime.loading.executors import arenas_on
 from gputune.runtime.loading.groups import ContextGroup, load_group
-from gputune.runtime.loading.load import load
+from gputune.runtime.loading.model import load
 from gputune.runtime.loading.pipeline import pipeline
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.profiler import Profiler

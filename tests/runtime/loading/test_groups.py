@@ -13,14 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputune.core.errors import ArenaTooSmall, ContextClosed, ContextError, LimitExceeded, MalformedHeader
+from gputune.core.errors import ArenaTooSmall, ContextClosed, ContextError, FileChanged, LimitExceeded
 from gputune.runtime import load_group
 from gputune.runtime.backends.null import NullBackend
-from gputune.runtime.context.format import write_context
-from gputune.runtime.context.memory_need import MemoryNeed
+from gputune.runtime.context.format import ContextFile, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.loading.groups import ContextGroup
-from gputune.runtime.loading.model import ContextSource
 from tests.runtime.context.test_memory_need import block_of, with_block
 
 X = np.zeros((2, 4), np.float32)
@@ -217,15 +215,15 @@ def test_hostile_sizes_are_refused_by_name(make: Make, arenas: list[int]) -> Non
 
 
 def test_a_file_that_changes_while_it_is_loaded_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = make("a.bin", (256,)), make("b.bin", (4096,))
+    small, large = make("a.bin", (256,)), make("b.bin", (4096,), weights=1)
     plain = ContextGroup.load
 
-    def exchanged(self: ContextGroup, source: ContextSource, need: MemoryNeed) -> None:
+    def exchanged(self: ContextGroup, name: str, file: ContextFile) -> None:
         small.write_bytes(large.read_bytes())
-        plain(self, source, need)
+        plain(self, name, file)
 
     monkeypatch.setattr(ContextGroup, "load", exchanged)
-    with pytest.raises(MalformedHeader, match="the file has changed while it was loaded"):
+    with pytest.raises(FileChanged):
         load_group([small], "null")
 
 

@@ -160,17 +160,6 @@ def test_a_group_settles_packages_for_its_device(pack: Pack, opened: Callable[..
         assert group["m"].choice is not None and group["m"].choice.fit == "optimal"
         assert group.memory.arenas == (256,)
         assert group.add(path, name="again").choice == group["m"].choice
-    (source,) = open_any(path).contexts()
-    settled = source.on(open_on(HERE).identity)
-    pack(HERE)
-    with pytest.raises(gputune.runtime.MalformedPackage, match="has changed while it was loaded"):
-        settled.open()
-
-
-def open_on(identity: dict[str, Any]) -> Backend:
-    backend = open_backend(NULL_REPORT)
-    backend.identity = device(**identity)
-    return backend
 
 
 def test_a_package_that_another_user_could_change_is_not_loaded(pack: Pack) -> None:

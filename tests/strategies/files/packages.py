@@ -46,8 +46,7 @@ def end_of(content: bytes, folder: Path, same: bool) -> str:
                 raise Broken("bytes of the package have changed, and it holds something else")
             with open_chosen(package, contexts.device().identity, computes=False) as file:
                 ended = contexts.run_graphs(file)
-            source = open_any(path).contexts()[0].on(contexts.device().identity)
-            source.need()
+            open_any(path).contexts()[0].open(contexts.device().identity).close()
             check_split(package, folder)
             return ended
     except (ContextError, DeviceError) as error:
