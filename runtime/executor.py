@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gputune.core.errors import CannotMark, ContextClosed
 from gputune.core.identity import DeviceIdentity
@@ -22,12 +22,14 @@ from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.power.actuators.keep_warm import KeepWarm
-from gputune.runtime.power.instances import Power
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.observers import Observer
 from gputune.runtime.profiling.records import Form, Level, LoggedInference, StateSample
 from gputune.runtime.values import NOTHING, Array, Tensors, Value, Values
+
+if TYPE_CHECKING:  # most loads do without
+    from gputune.runtime.power.actuators.keep_warm import KeepWarm
+    from gputune.runtime.power.instances import Power
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 NO_VOTES = nullcontext()
 
@@ -217,6 +219,8 @@ class Executor(Closing):
     def set_perf_profile(self, profile: PerfProfile | str) -> None:
         """Make inferences from now on vote for clocks and power as a perf profile, or the preset of that name, says.
         Raises ValueError for an unknown name, and for corners that are out of order."""
+        from gputune.runtime.power.instances import Power
+
         with self._turn():
             if self.power is None:
                 self.power = Power(profile, self.device)
@@ -230,7 +234,11 @@ class Executor(Closing):
         with self._turn():
             if self._warm is not None:
                 self._warm.close()
-            self._warm = KeepWarm(self._empty_launch()) if on else None
+            self._warm = None
+            if on:
+                from gputune.runtime.power.actuators.keep_warm import KeepWarm
+
+                self._warm = KeepWarm(self._empty_launch())
 
     @property
     def warm_cpu_ns(self) -> int:

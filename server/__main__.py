@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from gputune.core.errors import DeviceNotFound
 from gputune.core.logs import printable
 from gputune.runtime.devices.discovery import Choice, wanted_device
-from gputune.runtime.power.instances import chosen_profile
+from gputune.runtime.power.profiles.chosen import chosen_profile
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server import logs
 from gputune.server.agent.opening import find_device

@@ -22,7 +22,7 @@ from gputune.core.version import software_version
 from gputune.runtime.contexts.device import why_no_contexts
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES
-from gputune.runtime.power.instances import setting_of
+from gputune.runtime.power.profiles.chosen import setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.agent.opening import answers, power_of, state_of
 from gputune.server.clients.admission import Admission

@@ -31,7 +31,6 @@ from gputune.runtime.application.percentiles import percentiles_ns
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.power.arbiter import live_votes
 
 
 class TakesHandles(Protocol):
@@ -202,6 +201,8 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
     elif isinstance(executor, Executor):
         summary["memory"] = executor.counters.to_dict()
         if executor.perf_profile is not None:
+            from gputune.runtime.power.arbiter import live_votes
+
             summary["power"] = {"perf_profile": executor.perf_profile.name, "votes": live_votes()}
         if executor.warm_cpu_ns:
             summary["warm_cpu_ns"] = executor.warm_cpu_ns

@@ -30,7 +30,7 @@ from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.core.opened import Closing
 from gputune.runtime.memory.descriptors import duplicate
 from gputune.runtime.memory.handles import Lease, MemHandle
-from gputune.runtime.power.instances import setting_of
+from gputune.runtime.power.profiles.chosen import setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits

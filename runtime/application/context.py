@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,10 @@ from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.loading.model import Model, open_any, refuse_zeros
 from gputune.runtime.loading.verdict import Compatibility, is_strict
 from gputune.runtime.memory.handles import MemHandle, is_empty
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.values import NOTHING, Values
+
+if TYPE_CHECKING:  # most loads do without
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 Array = npt.NDArray[Any]
 Runner = Executor | ModelInParts

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
+from typing import TYPE_CHECKING
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed
 from gputune.core.opened import Closing
@@ -22,8 +23,10 @@ from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import arenas_on
 from gputune.runtime.loading.model import ContextSource, context_sources, open_any, open_together
 from gputune.runtime.loading.verdict import Compatibility, is_strict
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.values import NOTHING, Array, Values
+
+if TYPE_CHECKING:  # most loads do without
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
 @dataclass(frozen=True)

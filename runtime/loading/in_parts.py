@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +34,11 @@ from gputune.runtime.devices.settings import variables
 from gputune.runtime.loading.devices import recorded_report
 from gputune.runtime.loading.verdict import Compatibility, verdict_on
 from gputune.runtime.memory.handles import MemHandle, is_empty
-from gputune.runtime.power.profiles.perf_profile import CUSTOM, PerfProfile
-from gputune.runtime.power.profiles.presets import preset_name
 from gputune.runtime.profiling.records import Level
 from gputune.runtime.values import NOTHING, Values
+
+if TYPE_CHECKING:  # most loads do without
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 Array = npt.NDArray[Any]
 LEVELS: tuple[Level, ...] = ("basic", "detailed")
@@ -269,6 +270,9 @@ def _warnings(headers: Iterable[ContextHeader], parts: Sequence[GraphRecord], de
 
 def _preset(profile: PerfProfile | str) -> str:
     """Return the name of a preset. Raises ValueError."""
+    from gputune.runtime.power.profiles.perf_profile import CUSTOM
+    from gputune.runtime.power.profiles.presets import preset_name
+
     name = profile if isinstance(profile, str) else profile.name
     if name == CUSTOM:
         raise ValueError("onnxruntime passes on the names of presets only, not a perf profile of your own")

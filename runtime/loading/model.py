@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputune.core.errors import DeviceNotFound, UnknownGraph, WrongDevice
 from gputune.core.identity import DeviceIdentity
@@ -27,7 +28,9 @@ from gputune.runtime.loading.devices import open_device_for
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.loading.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.loading.verdict import Compatibility, is_strict, open_chosen
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
+
+if TYPE_CHECKING:  # most loads do without
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,9 @@ class ContextSource:
         return _fitting(self._opened(), device, graph)
 
     def _opened(self) -> ContextFile | Package:
-        check_trusted(self.path)
         if isinstance(self.content, Extent):
             return context_of(self.content, str(self.path))
-        if self.content != self.path:
+        if self.content != self.path:  # which open_any has checked
             check_trusted(self.content)
         return open_package(self.content) if self.package else open_context(self.content)
 

@@ -18,7 +18,7 @@ def perf_profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_profile(*arguments: Any, perf_profile: str | None, perf_config_yaml: Path | None, **options: Any) -> Any:
-        from gputune.runtime.power.instances import chosen_profile
+        from gputune.runtime.power.profiles.chosen import chosen_profile
 
         try:
             chosen = chosen_profile(perf_profile, perf_config_yaml)

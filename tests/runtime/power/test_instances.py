@@ -12,7 +12,7 @@ from gputune.runtime import load, load_group
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.power import arbiter, instances
 from gputune.runtime.power.actuators.base import Problem
-from gputune.runtime.power.instances import PROFILE_SETTING, setting_of
+from gputune.runtime.power.profiles.chosen import PROFILE_SETTING, setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.records import NOTHING, Corner, Vote
 from gputune.runtime.power.steering import Applied
