@@ -315,10 +315,6 @@ class Executor(Closing):
         """Join an output of this graph and an input of another graph on the same device in one new buffer that only the
         device uses; from now on neither takes or returns it. For pipelines, before the first inference."""
 
-    @abstractmethod
-    def wait(self) -> None:
-        """Wait until everything that was launched on its queue is over, whatever the result."""
-
     def close(self) -> None:
         """Free its memory and release registered handles. What it shares with others stays theirs. A second call does
         nothing."""

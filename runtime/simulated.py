@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakValueDictionary
@@ -20,7 +20,7 @@ from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.core.launches import OFFSET_BYTES
 from gputune.core.statuses import ContextVerdict
-from gputune.runtime.backends import Bound, Buffer, Program, attempted
+from gputune.runtime.backends import Bound, Buffer, Program
 from gputune.runtime.backends.null import Imported, NullBackend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.memory_need import largest_arenas
@@ -65,7 +65,6 @@ class SimulatedExecutor(Executor):
         backend: NullBackend,
         file: ContextFile,
         graph: GraphRecord,
-        strict: bool,
         device_open_ns: int = 0,
         shared: Shared | None = None,
     ) -> None:
@@ -82,9 +81,10 @@ class SimulatedExecutor(Executor):
             self._tensors = _Tensors(backend, graph, self._warn)
             if shared is None:
                 self._shared.arenas = [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
-            self._constants = self._loaded_constants(file, strict)
-            programs = self._loaded_programs(file, verdict is ContextVerdict.OPTIMAL, strict)
-            self._launches = [self._bound(programs[launch.program], launch) for launch in graph.launches]
+            self._constants = self._loaded_constants(file)
+            programs = {launch.program: file.header.programs[launch.program] for launch in graph.launches}
+            built = {index: backend.build(file.source(index), program.options) for index, program in programs.items()}
+            self._launches = [self._bound(built[launch.program], launch) for launch in graph.launches]
         except (WrongDevice, BuildFailed):
             raise
         except DeviceError as error:
@@ -110,11 +110,6 @@ class SimulatedExecutor(Executor):
         self._tensors.link("output", output)
         other._tensors.link("input", name)
 
-    def wait(self) -> None:
-        """Wait as long as the model says."""
-        with suppress(DeviceError):
-            self._backend.finish()
-
     # --- an inference ----------------------------------------------------------------------------------
 
     def _infer(self, inputs: Values, outputs: Values) -> tuple[dict[str, Array], int]:
@@ -134,29 +129,24 @@ class SimulatedExecutor(Executor):
         """Copy inputs, launch, wait, and copy zeros to outputs."""
         tensors, results = self._tensors, dict[str, Array]()
         tensors.begin(given)
-        try:
-            for tensor, value in given:
-                tensors.give(tensor, value)
-                moments.add(Part.WRITE, tensor.index if tensor.kind == "input" else -1)
-            moments.launch(self._backend, self._launches)
-            for tensor, value in given:
-                if tensor.kind == "output":
-                    results[tensor.name] = tensors.take(tensor, value)
-                    moments.add(Part.READ, tensor.index)
-        except BaseException:
-            self.wait()
-            raise
+        for tensor, value in given:
+            tensors.give(tensor, value)
+            moments.add(Part.WRITE, tensor.index if tensor.kind == "input" else -1)
+        moments.launch(self._backend, self._launches)
+        for tensor, value in given:
+            if tensor.kind == "output":
+                results[tensor.name] = tensors.take(tensor, value)
+                moments.add(Part.READ, tensor.index)
         tensors.end()
         return results
 
     # --- loading ---------------------------------------------------------------------------------------
 
     def _free(self) -> None:
-        self.wait()
         self._launches, self._shared, self._constants = [], Shared(), {}
         self._tensors.close()
 
-    def _loaded_constants(self, file: ContextFile, strict: bool) -> dict[Place, Buffer]:
+    def _loaded_constants(self, file: ContextFile) -> dict[Place, Buffer]:
         """Return memory for weights, which are read from the file and copied nowhere, and for what is packed."""
         header, found = file.header, dict[Place, Buffer]()
 
@@ -164,9 +154,8 @@ class SimulatedExecutor(Executor):
             return self._backend.allocate(file.weights(index).nbytes)
 
         def pack(part: GraphRecord) -> Buffer:
-            with SimulatedExecutor(self._backend, file, part, strict) as packing:
+            with SimulatedExecutor(self._backend, file, part) as packing:
                 packing.run()
-                self.warnings.extend(packing.warnings)
                 return packing._shared.arenas[0]
 
         for index in self.graph.constants("weights"):
@@ -176,20 +165,6 @@ class SimulatedExecutor(Executor):
             part = header.packing[index]
             found["packed", index] = self._shared.weights_of((part.name, part.packed_bytes), partial(pack, part))
         return found
-
-    def _loaded_programs(self, file: ContextFile, binaries: bool, strict: bool) -> dict[int, Program]:
-        """Return the programs of all launches by their index. Raises WrongDevice, BuildFailed, ContextError."""
-        programs = {}
-        for index in sorted({launch.program for launch in self.graph.launches}):
-            found = attempted(self._backend.load_binary, file.binary(index)) if binaries else None
-            if isinstance(found, BuildFailed):
-                if strict:
-                    raise WrongDevice(f"{file.path}: the driver refuses the binary of program {index}: {found}")
-                self._warn(f"the driver refuses the binary of program {index}; building it from source")
-            if not isinstance(found, Program):
-                found = self._backend.build(file.source(index), file.header.programs[index].options)
-            programs[index] = found
-        return programs
 
     def _bound(self, program: Program, launch: LaunchRecord) -> Bound:
         """Return a launch on buffers that have a size and no memory, which is all that models read."""
@@ -319,7 +294,7 @@ class SimulatedArenas:
         loaded: list[Executor] = []
         with ExitStack() as undo:
             for backend, shared in self._streams:
-                loaded.append(SimulatedExecutor(backend, file, graph, strict, device_open_ns, shared))
+                loaded.append(SimulatedExecutor(backend, file, graph, device_open_ns, shared))
                 undo.callback(loaded[-1].close)
             undo.pop_all()
         return loaded

@@ -18,7 +18,6 @@ from gputune.runtime.backends.base import (
     Buffer,
     Program,
     Zone,
-    attempted,
     buffers_of,
 )
 from gputune.runtime.backends.programs import ProgramCache
@@ -42,7 +41,6 @@ __all__ = [
     "Times",
     "Timing",
     "Zone",
-    "attempted",
     "buffers_of",
     "open_backend",
 ]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gputune.core.bounds import Scalar
-from gputune.core.errors import BuildFailed, DeviceError, InvalidLaunch, LimitExceeded
+from gputune.core.errors import DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work, check_sizes
 from gputune.core.resources import Resources
@@ -332,11 +332,3 @@ class Backend(ABC):
 def buffers_of(arguments: Sequence[Buffer | Scalar]) -> dict[int, Buffer]:
     """Return the arguments that are buffers, by their places."""
     return {place: argument for place, argument in enumerate(arguments) if isinstance(argument, Buffer)}
-
-
-def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:
-    """Return what load makes of a binary, or the error with which it refuses it."""
-    try:
-        return load(binary)
-    except BuildFailed as error:
-        return error

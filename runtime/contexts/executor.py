@@ -130,9 +130,6 @@ class NativeExecutor(Executor):
         self._tensors.link("output", output)
         other._tensors.link("input", name)
 
-    def wait(self) -> None:
-        """Do nothing: what was launched in C keeps its memory, and is waited for before that goes."""
-
     def _empty_launch(self) -> Callable[[], None] | None:
         """Return what launches an empty kernel and waits for it; None on a processor."""
         return None if self.device.device_type == "cpu" else self._device.device.touch

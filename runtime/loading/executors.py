@@ -26,7 +26,7 @@ def executor_on(
     if (native := in_c(backend)) is not None:
         return NativeExecutor(native, file, chosen, strict, device_open_ns)
     assert isinstance(backend, NullBackend)
-    return SimulatedExecutor(backend, file, chosen, strict, device_open_ns)
+    return SimulatedExecutor(backend, file, chosen, device_open_ns)
 
 
 def arenas_on(device: OpenDevice, streams: int) -> SimulatedArenas | NativeArenas:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,14 +67,12 @@ class Pipeline(Closing):
                 if name not in known:
                     raise ValueError(f"the pipeline has no {what} {name!r}; there are {list(known)}")
         results: dict[str, Array] = {}
-        with self._turn, ExitStack() as failed:
-            failed.callback(self.stages[0].wait)  # for what earlier stages have begun
+        with self._turn:
             for number, stage in enumerate(self.stages):
                 found = stage.run(_of(number, self._inputs, inputs), _of(number, self._outputs, outputs))
                 for name, (place, tensor) in self._outputs.items():
                     if place == number and tensor.name in found:
                         results[name] = found[tensor.name]
-            failed.pop_all()
         return results
 
     def close(self) -> None:

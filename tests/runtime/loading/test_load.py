@@ -102,20 +102,6 @@ def test_inputs_that_do_not_fit_are_named(context_path: Path, inputs: dict[str, 
         gputune.runtime.load(context_path, "null").run(inputs)
 
 
-def test_a_binary_that_is_refused_is_built_from_source_alone(tmp_path: Path, context: Context) -> None:
-    graph, good = context.graphs[0], context.programs[0]
-    launches = (graph.launches[0], replace(graph.launches[1], program=1), replace(graph.launches[0], program=2))
-    programs = (good, replace(good, binary=b"damaged"), good)
-    path = tmp_path / "context.bin"
-    write_context(path, replace(context, graphs=(replace(graph, launches=launches),), programs=programs))
-    with pytest.warns(UserWarning, match="refuses the binary of program 1; building it from source") as warned:
-        executor = gputune.runtime.load(path, "null")
-    assert len(warned) == len(executor.warnings) == 1
-    assert not executor.run({"x": X})["y"].any()
-    with pytest.raises(WrongDevice, match="refuses the binary of program 1: not a program binary"):
-        gputune.runtime.load(path, "null", cache_compatibility_mode="strict")
-
-
 def test_a_strided_input_is_taken(context_path: Path) -> None:
     gputune.runtime.load(context_path, "null").run({"x": np.ones((2, 8), np.float32)[:, ::2]})
 

@@ -123,14 +123,3 @@ def test_threads_take_turns_and_close_ends_it(make: Make) -> None:
     stages.close()
     with pytest.raises(ContextClosed):
         stages.run({"x": X})
-
-
-def test_what_earlier_stages_have_begun_is_waited_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pipeline([make("one", ["x"], ["a"]), make("two", ["a"], ["y"])], "null") as stages:
-        waited: list[str] = []
-        monkeypatch.setattr(stages.stages[0], "wait", lambda: waited.append("waited"))
-        with pytest.raises(ValueError, match="output 'y' needs a writable"):
-            stages.run({"x": X}, {"y": np.empty(3, np.float32)})
-        assert waited == ["waited"]
-        stages.run({"x": X})
-        assert waited == ["waited"]
