@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-import tool
-from gputune.client.outputs import file_stem
 from models import classic_models, material, tune_models
 
 Shape = tuple[int, ...]
@@ -40,7 +38,6 @@ class Entry:
 
 
 SILERO: Mapping[str, Shape] = {"input": (1, 576), "state": (2, 1, 128)}
-WORK = tool.ROOT / "build" / "zoo_native"
 FLAGS = (0, 2)
 """The whole numbers that any input takes, be it a mask, an index or a count."""
 
@@ -71,18 +68,6 @@ ENTRIES: Mapping[str, Entry] = {
     **{name: Entry(partial(_light, name)) for name in classic_models.LIGHT_STEMS},
 }
 """By the names that the command line takes."""
-
-
-def untuned_context(name: str, device: str | None) -> Path:
-    """A context of a model with default configurations; made once for a device."""
-    entry, path = ENTRIES[name], WORK / (device or "default") / f"{file_stem(name)}.bin"
-    if not path.exists():
-        arguments: list[str | Path] = ["--model", entry.file(), "--binary_file", path.stem, "--tuning_effort", "none"]
-        arguments += entry.arguments
-        arguments += ["--device", device] if device else []
-        made = tool.gputune(path.with_suffix(""), "context-binary-generator", *arguments, quiet=True)
-        (made.folder / path.name).replace(path)
-    return path
 
 
 def sample(entry: Entry, name: str, shape: Shape, dtype: str, numbers: np.random.Generator) -> npt.NDArray[Any]:

@@ -228,7 +228,7 @@ def test_an_environment_that_others_have_made_is_left_alone(marked: str, used: s
         assert f"-m venv --clear {tmp_path}/build/venv" in called
 
 
-@pytest.mark.parametrize(("command", "module"), [("bench", "bench"), ("models/zoo_native", "models.zoo_native")])
+@pytest.mark.parametrize(("command", "module"), [("bench", "bench"), ("models/beside", "models.beside")])
 def test_help_shows_options_when_all_is_installed(command: str, module: str, clone: Path) -> None:
     stamp = f'root={clone}; eval "$(grep ^wanted_stamp scripts/setup)"; wanted_stamp >.venv/installed'
     subprocess.run(["bash", "-c", stamp], cwd=clone, check=True)

@@ -1,7 +1,10 @@
-"""Test scripts/models/zoo: what it accepts and feeds to models, when it calls them right, and refilled weights."""
+"""Test scripts/models/zoo: what it accepts and feeds to models, when it calls them right, and refilled weights.
+
+Test what scripts/models/beside calls equal, too.
+"""
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -9,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from models import classic_models, material, zoo, zoo_models
+from models import beside, classic_models, material, zoo, zoo_models
 from models.zoo_models import ENTRIES, Entry
 
 
@@ -99,3 +102,28 @@ def test_weights_that_were_left_out_are_drawn_for_what_they_do(tmp_path: Path) -
     assert [output.name for output in model.graph.output] == ["g"]  # before softmax
     again = classic_models.refilled(path)
     assert again.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
+
+
+ONE = np.array([1], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "equal"),
+    [
+        (ONE, ONE, True),
+        (ONE * np.nan, ONE * np.nan, True),
+        (ONE, np.nextafter(ONE, np.float32(2)), False),
+        (ONE * 0, ONE * -0.0, False),
+        (ONE, ONE[0], False),
+        (ONE.view(np.int32), ONE, False),
+    ],
+)
+def test_every_bit_is_compared(mine: Any, other: Any, equal: bool) -> None:
+    ways: dict[str, beside.Way] = {}
+    both = ({"a": np.array([form]), "a|0 y": value} for form, value in {"persistent": mine, "launches": other}.items())
+    assert beside.compare(ways, "m", *both) == ([] if equal else ["a|0 y"])
+    assert ways["a"].row(0) == ("1", "persistent 1", "launches 1", "32", "equal")
+
+
+def test_what_only_one_has_differs() -> None:
+    assert beside.compare({}, "m", {"a|0 y": ONE}, {"a|1 y": ONE}) == ["a|0 y", "a|1 y"]
