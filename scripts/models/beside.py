@@ -96,7 +96,8 @@ def _files(python: Path, name: str, kinds: list[str], device: str | None) -> Pat
     np.savez(folder / "inputs.npz", **given)
     for kind in (kind for kind in kinds if not (folder / f"{kind}.bin").exists()):
         config = folder / f"{kind}.json"
-        config.write_text(json.dumps(KINDS[kind]), encoding="utf-8")
+        settings = {**KINDS[kind], "kernel_repo_path": str(folder.parent / "programs")}
+        config.write_text(json.dumps(settings), encoding="utf-8")
         arguments: list[str | Path] = ["--model", entry.file(), "--binary_file", kind, "--output_dir", folder]
         arguments += ["--config_file", config, "--tuning_effort", "none", "--log_level", "warn", *entry.arguments]
         arguments += ["--ep_context", folder / f"{WHOLE}.onnx"] if kind == WHOLE else []
