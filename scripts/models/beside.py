@@ -41,7 +41,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     PARTS: {"unsupported": "host"},
 }
 """The settings of each kind of context. Arguments have the first form unless it says another one."""
-ENTRIES: Mapping[str, Entry] = {**entries.ENTRIES, **zoo_models.ENTRIES}
+IN_PARTS = {name: entry for name, entry in entries.ENTRIES.items() if entries.NODES[name]["parts"]}
+ENTRIES: Mapping[str, Entry] = {**IN_PARTS, **zoo_models.ENTRIES}
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="NAME", help=f"of {', '.join(ENTRIES)}")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="KIND,...", help="default: %(default)s")
     parser.add_argument("--device", help="to generate for and to run on, as the generator takes it")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if unknown := {*options.models} - {*ENTRIES} | {*options.kinds.split(",")} - {*KINDS}:
         parser.error(f"{sorted(unknown)[0]!r} is none of {', '.join([*ENTRIES, *KINDS])}")
     ways: dict[str, Way] = {}
