@@ -9,7 +9,6 @@ import sys
 from importlib import metadata
 
 from gputune.client.doctor.findings import Finding
-from gputune.runtime.native.building import REMEDY, runtime_library, why_no_runtime
 
 INSTALL = "install gputune again with pip, into the environment of this Python"
 
@@ -29,14 +28,7 @@ def check_software() -> list[Finding]:
         found.append(Finding("software", "ok", ", ".join(there)))
     for name in (name for name, version in versions.items() if not version):
         found.append(Finding("software", "problem", f"the package {name} is not installed", INSTALL))
-    return [*found, _running()]
-
-
-def _running() -> Finding:
-    """Return which C runtime runs contexts."""
-    if why := why_no_runtime():
-        return Finding("software", "problem", why.partition("; ")[0], REMEDY)
-    return Finding("software", "ok", f"contexts run by {runtime_library()}")
+    return found
 
 
 def _version(package: str) -> str:
