@@ -12,6 +12,7 @@ from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, named_in, opened_file
+from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
@@ -158,7 +159,7 @@ def _loaded(
     device: NativeDevice, file: ContextFile, graph: GraphRecord, strict: bool, group: Group | None, stream: int
 ) -> Graph:
     """Load a graph in C. Raises WrongDevice, BuildFailed, ContextError."""
-    features = _proved_needs(device, file, graph)
+    features = proved_needs(file, graph, device)
     try:
         with opened_file(file) as opened:
             return device.device.load(opened, graph.name, strict=strict, group=group, stream=stream, features=features)
@@ -169,17 +170,3 @@ def _loaded(
     except DeviceError as error:
         name = device.identity.name
         raise WrongDevice(f"{file.path}: {name} cannot run graph {graph.name!r}: {error}") from None
-
-
-def _proved_needs(device: NativeDevice, file: ContextFile, graph: GraphRecord) -> list[str]:
-    """Return the features that a graph needs, which the device has proved.
-
-    The name of a processor does not say which instructions it has, so also a device with the right name is asked; it
-    answers from a file if it was asked before. Raises WrongDevice with the missing features and the reasons.
-    """
-    needs = file.header.needs_of(graph)
-    reasons = device.prove(needs) if needs else {}
-    if lacking := "; ".join(f"{name}, because {reason}" for name, reason in reasons.items() if reason):
-        name = device.identity.name
-        raise WrongDevice(f"{file.path}: graph {graph.name!r} needs features that {name} does not prove: {lacking}")
-    return needs

@@ -2,7 +2,6 @@
 
 import ctypes
 import itertools
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from gputune.client.context import persistent
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
-from gputune.core.quirks import groups_at_once, ticks_of
+from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import GraphRecord
@@ -22,6 +21,7 @@ from gputune.runtime.native.binding import Graph, Native
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, driver, sanitizers
 from tests.opencl.client.test_persistent_contexts import rewritten
 from tests.opencl.contexts import contexts, plan
+from tests.opencl.known import has_ticks
 
 __all__ = ["plan"]
 
@@ -47,7 +47,7 @@ def assert_right(graph: Graph, plan: Plan, random: np.random.Generator) -> None:
 def test_what_is_given_up_is_run_again_by_launches(
     impatient: Native, backend: Backend, plan: Plan, tmp_path: Path, marks: bool
 ) -> None:
-    if marks and not ticks_of(backend.identity, platform.machine()):
+    if marks and not has_ticks(backend.identity):
         pytest.skip("this driver has no clock for kernels")
     path = contexts(backend, plan, tmp_path / "model.bin")
     random = np.random.default_rng(1)
