@@ -171,6 +171,10 @@ def same_but_for_memory(first: Path, second: Path) -> bool:
 def check_warm(check: Checks, first: tool.Run, second: tool.Run) -> None:
     totals = second.summary["totals"]
     profiles, compiles = totals["profile_requests"], totals["compile_requests"]
+    unfinished = next((line for line in first.summary["warnings"] if "ended early" in line), "")
+    if unfinished and profiles:  # on a busy machine; the second generation goes on with those tasks
+        say(f"{profiles} requests to profile and {compiles} to compile, since of the first generation {unfinished}")
+        return
     check(profiles == 0 and compiles == 0, f"requests: {profiles} to profile, {compiles} to compile")
     say(f"the generations took {first.seconds:.1f} s and {second.seconds:.2f} s: {first.seconds / second.seconds:.0f}x")
     if (found := EndToEnd.from_dict(first.summary["end_to_end"])) is not None and found.open:
