@@ -194,7 +194,7 @@ def choose_device(wanted: str | None) -> Choice:
         choice = find(wanted_device(wanted))
     except DeviceNotFound as error:
         sys.exit(f"demo: {error}")
-    if choice.report.is_null:
+    if choice.report.simulated:
         sys.exit(f"demo: the device {choice.report.backend!r} computes nothing, so there is nothing to show")
     return choice
 

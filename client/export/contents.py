@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.ownership import check_trusted
+from gputune.runtime.context.contents import contexts_in
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
-from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, open_context, version_of
-from gputune.runtime.context.package import is_package, open_package
+from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, version_of
 from gputune.runtime.context.records import GraphRecord
 
 
@@ -34,23 +33,11 @@ def read_contents(path: Path) -> Contents:
         files += sorted({node.content for node in ep_contexts(path) if isinstance(node.content, Path)})
     for file in files:
         check_trusted(file)
-    for context in _opened(path):
-        with context:
-            _check(context)
-            devices.append(context.header.device)
-            graphs.append(context.header.graphs)
+    for context in contexts_in(path):
+        _check(context)
+        devices.append(context.header.device)
+        graphs.append(context.header.graphs)
     return Contents(path, tuple(files), graphs[0], tuple(devices))
-
-
-def _opened(path: Path) -> Iterator[ContextFile]:
-    """Yield each context of a file."""
-    if is_ep_context(path):
-        yield from (node.open() for node in ep_contexts(path) if node.main)
-    elif is_package(path):
-        with open_package(path) as package:
-            yield from (package.open(place) for place in range(len(package.contexts)))
-    else:
-        yield open_context(path)
 
 
 def _check(context: ContextFile) -> None:

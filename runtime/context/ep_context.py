@@ -68,10 +68,7 @@ class EpContext:
     name: str
     max_size: int
     main: bool
-    source: str
     content: Path | Extent
-    sdk_version: str = ""
-    notes: str = ""
 
     def open(self) -> ContextFile:
         """Return the context binary. Raises as open_context does."""
@@ -224,16 +221,15 @@ def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
     found: list[EpContext] = []
     for node, content in zip(nodes, contents, strict=True):
         nearest = nearest if content is None else content
+        for name in ("ep_sdk_version", "notes"):  # which say nothing to us, but as texts
+            node.text(name)
         found.append(
             EpContext(
                 path=path,
                 name=node.text("partition_name"),
                 max_size=node.number("max_size", 0),
                 main=content is not None,
-                source=SOURCE,
                 content=nearest,
-                sdk_version=node.text("ep_sdk_version"),
-                notes=node.text("notes"),
             )
         )
         if found[-1].max_size < 0:

@@ -64,10 +64,6 @@ class DeviceReport:
     position: int = 0
 
     @property
-    def is_null(self) -> bool:
-        return self.identity is not None and self.identity.platform in NULL_REPORTS
-
-    @property
     def simulated(self) -> bool:
         """Return whether the device needs no driver and computes nothing."""
         return self.identity is not None and self.identity.platform in SIMULATED

@@ -11,9 +11,7 @@ from gputune.client.device_errors import device_errors
 from gputune.client.errors import ModelError
 from gputune.client.model.importer import data_files
 from gputune.core.files import sha256_of
-from gputune.runtime.context.ep_context import is_ep_context, read_ep_model
-from gputune.runtime.context.format import read_header
-from gputune.runtime.context.package import is_package, open_package
+from gputune.runtime.context.contents import contexts_in
 from gputune.runtime.context.records import ContextHeader, FileRecord, GraphRecord, ModelRecord, Tuning
 from gputune.runtime.loading.in_parts import ModelInParts
 
@@ -46,20 +44,7 @@ def headers_of(path: Path) -> list[ContextHeader]:
     """Return the headers of a context, of all contexts in a package, or of those of an ONNX file. Raises
     DeviceOrContextError."""
     with device_errors(path):
-        if is_ep_context(path):
-            found = []
-            for node in read_ep_model(path).contexts:
-                with node.open() as file:
-                    found.append(file.header)
-            return found
-        if not is_package(path):
-            return [read_header(path)]
-        with open_package(path) as package:
-            headers = []
-            for place in range(len(package.contexts)):
-                with package.open(place) as file:
-                    headers.append(file.header)
-            return headers
+        return [file.header for file in contexts_in(path)]
 
 
 class Opened(Protocol):

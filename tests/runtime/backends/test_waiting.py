@@ -102,7 +102,7 @@ def test_queues_run_side_by_side() -> None:
 
 def test_it_is_asked_for_by_its_name() -> None:
     choice = find(WAITING)
-    assert choice.report == WAITING_REPORT and choice.report.is_null and choice.report.simulated
+    assert choice.report == WAITING_REPORT and choice.report.simulated
     assert "outputs are not computed" in choice.explanation[0]
     assert DeviceReport.from_dict(WAITING_REPORT.to_dict()).backend == WAITING
 

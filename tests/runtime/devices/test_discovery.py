@@ -65,7 +65,7 @@ def test_the_choice(reports: list[DeviceReport], wanted: str | None, chosen: Dev
 )
 def test_no_choice_says_why_and_what_to_do(reports: list[DeviceReport], wanted: str | None, words: list[str]) -> None:
     with pytest.raises(DeviceNotFound) as caught:
-        choose([r for r in reports if not r.is_null], wanted)
+        choose([r for r in reports if not r.simulated], wanted)
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
