@@ -87,7 +87,7 @@ class NativeDevice:
             memory.close()
             return MemHandle.allocate(nbytes)
         where = _KINDS.get(memory.importer, "mapped"), memory.address, nbytes
-        handle = MemHandle._allocated(*where, pointer=memory.cl_mem, owner=id(self), free=memory.close)
+        handle = MemHandle._allocated(*where, pointer=memory.cl_mem, free=memory.close)
         self._allocated[handle] = memory
         return handle
 
@@ -137,7 +137,7 @@ class NativeDevice:
         return self.device.importers()
 
     def _imported(self, handle: MemHandle) -> Memory:
-        if handle.kind == "fd":
+        if handle.kind in ("fd", "memfd"):  # of which C knows the whole pages
             return self.device.import_(handle.fileno(), handle.nbytes, handle.offset)
         if handle.kind == "cl_mem":
             return self.device.import_cl_mem(handle.pointer, handle.nbytes)

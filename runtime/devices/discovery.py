@@ -269,11 +269,11 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
     return f"{head}; {listed + '; ' if listed else ''}{hint}"
 
 
-def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> list[tuple[str, str]]:
+def importers_of(report: DeviceReport) -> list[tuple[str, str]]:
     """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
     has the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
-    DeviceNotFound if that fails or takes longer than time_limit_s."""
-    probed = run_probe([json.dumps(report.to_dict())], report.environment(), time_limit_s, MEMORY_PROBE)
+    DeviceNotFound if that fails or takes too long."""
+    probed = run_probe([json.dumps(report.to_dict())], report.environment(), PROBE_SECONDS, MEMORY_PROBE)
     for line in probed.output.splitlines():
         if line.startswith(MEMORY_MARK):
             return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]

@@ -48,21 +48,20 @@ def verdict_on(
     return ContextVerdict.PREFER_RECOMPILATION, device.difference(header.device)
 
 
-def choices(package: Package, device: DeviceIdentity, computes: bool, graph: str | None = None) -> list[ContextChoice]:
+def choices(package: Package, device: DeviceIdentity, computes: bool) -> list[ContextChoice]:
     """Return how each context of a package fits a device, the best first: those that cannot run last, others by their
-    distance, then by compute units, driver and place. graph: the one that is going to run, None for all.
-
-    Raises ContextError for damaged contexts."""
+    distance, then by compute units, driver and place. Raises ContextError for damaged contexts."""
     found = []
     for place in _by_distance(package, device, computes):
         with package.open(place) as file:
-            found.append(_choice(package, place, file, device, computes, graph))
+            found.append(_choice(package, place, file, device, computes, None))
     return sorted(found, key=lambda choice: choice.verdict is ContextVerdict.UNSUPPORTED)
 
 
 def open_chosen(package: Package, device: DeviceIdentity, computes: bool, graph: str | None = None) -> ContextFile:
     """Return the context of a package that fits a device best, with its `choice`; of those that are not tried no more
-    than the index is read. As of `choices`. Raises WrongDevice, which says of each context why, where none can run."""
+    than the index is read. graph: the one that is going to run, None for all. Raises WrongDevice, which says of each
+    context why, where none can run."""
     refused = []
     for place in _by_distance(package, device, computes):
         file = package.open(place)

@@ -68,9 +68,6 @@ class MemHandle(Closing):
         offset: where its memory begins in the descriptor `fd`.
         pointer: the cl_mem of kinds "mapped" and "cl_mem", the AHardwareBuffer of kind "hardware_buffer", else 0.
         address: where the host sees the first byte; 0 for memory that it cannot see.
-        pages: address and size of the whole pages around the memory that belong to the handle; None if there are none.
-        owner: for kinds "svm", "usm" and "mapped", the cl_context in which it was allocated, else 0.
-        padding: how many bytes of the same allocation follow it.
     """
 
     def __init__(
@@ -82,12 +79,8 @@ class MemHandle(Closing):
         fd: int | None = None,
         offset: int = 0,
         pointer: int = 0,
-        pages: tuple[int, int] | None = None,
-        owner: int = 0,
-        padding: int = 0,
     ) -> None:
-        self.nbytes, self.kind, self.offset = nbytes, kind, offset
-        self.pointer, self.pages, self.owner, self.padding = pointer, pages, owner, padding
+        self.nbytes, self.kind, self.offset, self.pointer = nbytes, kind, offset, pointer
         self.address = 0 if array is None else array.__array_interface__["data"][0]
         self._array, self._fd = array, fd
         self._closed = False
@@ -107,13 +100,12 @@ class MemHandle(Closing):
         _check_size(nbytes)
         fd = sealed_memfd(nbytes)
         if fd is not None:
-            return cls._mapped_fd(fd, "memfd", 0, nbytes, nbytes)
-        length = _rounded(nbytes)
+            return cls._mapped_fd(fd, "memfd", 0, nbytes)
         try:
-            array = np.frombuffer(mmap.mmap(-1, length), np.uint8)
+            array = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
         except (OSError, ValueError, OverflowError) as error:
             raise UnusableMemory(f"memory of {nbytes} bytes cannot be allocated: {error}") from None
-        return cls(nbytes, "host", array[:nbytes], pages=(array.__array_interface__["data"][0], length))
+        return cls(nbytes, "host", array)
 
     @classmethod
     def from_fd(cls, fd: int, offset: int, nbytes: int) -> Self:
@@ -133,7 +125,7 @@ class MemHandle(Closing):
         except BaseException:
             os.close(own)
             raise
-        return cls._mapped_fd(own, "fd" if memory.kind == DMA_BUF else "memfd", offset, nbytes, memory.nbytes)
+        return cls._mapped_fd(own, "fd" if memory.kind == DMA_BUF else "memfd", offset, nbytes)
 
     @classmethod
     def from_array(cls, array: Any) -> Self:
@@ -171,27 +163,23 @@ class MemHandle(Closing):
         return cls(nbytes, kind, pointer=pointer)
 
     @classmethod
-    def _mapped_fd(cls, fd: int, kind: Kind, offset: int, nbytes: int, total: int) -> Self:
+    def _mapped_fd(cls, fd: int, kind: Kind, offset: int, nbytes: int) -> Self:
         """Take over fd. mmap begins at pages only, so the page in which the memory begins is mapped with it."""
         delta = offset % PAGE
         try:
             whole = np.frombuffer(mmap.mmap(fd, delta + nbytes, offset=offset - delta), np.uint8)
         except (OSError, ValueError, OverflowError) as error:
             if kind == "fd":  # some dma-bufs are for devices alone
-                return cls(nbytes, kind, fd=fd, offset=offset, padding=total - offset - nbytes)
+                return cls(nbytes, kind, fd=fd, offset=offset)
             os.close(fd)
             raise UnusableMemory(f"the descriptor's memory cannot be mapped for reading and writing: {error}") from None
-        pages = whole.__array_interface__["data"][0], _rounded(delta + nbytes)
-        padding = total - offset - nbytes
-        return cls(nbytes, kind, whole[delta:], fd=fd, offset=offset, pages=pages, padding=padding)
+        return cls(nbytes, kind, whole[delta:], fd=fd, offset=offset)
 
     @classmethod
-    def _allocated(
-        cls, kind: Kind, address: int, nbytes: int, *, pointer: int, owner: int, free: Callable[[], object]
-    ) -> Self:
+    def _allocated(cls, kind: Kind, address: int, nbytes: int, *, pointer: int, free: Callable[[], object]) -> Self:
         """Memory that a driver has allocated; `free` is called once, when the handle and all views are gone."""
         array = np.asarray(_Allocation(address, nbytes, free))
-        return cls(nbytes, kind, array, pointer=pointer, owner=owner)
+        return cls(nbytes, kind, array, pointer=pointer)
 
     # --- what it is used for ---
 
@@ -318,11 +306,6 @@ class _Allocation:
 def _check_size(nbytes: int) -> None:
     if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not 0 < nbytes < 2**63:
         raise UnusableMemory(f"memory of {nbytes!r} bytes, at least 1 is needed")
-
-
-def _rounded(nbytes: int) -> int:
-    """Up to whole pages."""
-    return -(-nbytes // PAGE) * PAGE
 
 
 def _meet(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
