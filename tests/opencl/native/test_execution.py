@@ -1,4 +1,4 @@
-"""Test that contexts in C give the same bits, counters, choice and refusals as in Python."""
+"""Test that contexts that are run through the binding give the bits, warnings, choice and refusals of executors."""
 
 import os
 import subprocess
@@ -17,13 +17,10 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import write_package
-from gputune.runtime.context.records import Context, MemoryType
-from gputune.runtime.counters import TensorCounters
+from gputune.runtime.context.records import Context
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.verdict import open_chosen
-from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.native.binding import Device, File, Native
-from gputune.runtime.native.counting import tensor_counters
 from gputune.runtime.native.memory import Array, Memory
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
@@ -33,7 +30,6 @@ from tests.opencl.runtime import made
 from tests.opencl.runtime.test_context import X, context, expected  # noqa: F401
 
 ELEMENTS, NBYTES = 1024, 4096
-COUNTED = ("bytes_copied", "writes", "reads", "maps", "allocations")
 Open = Callable[[Path], tuple[File, Device]]
 
 
@@ -55,58 +51,6 @@ def opened(native: Native, backend: Backend) -> Iterator[Open]:
 
 def bits(outputs: Mapping[str, Array]) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in outputs.items()}
-
-
-def counted(tensors: Mapping[str, TensorCounters]) -> dict[str, int]:
-    return {name: sum(getattr(one, name) for one in tensors.values()) for name in COUNTED}
-
-
-@pytest.mark.filterwarnings("ignore:graph 'made'")
-@pytest.mark.parametrize("prepared", ["raw", "memhandle"])
-@pytest.mark.parametrize("given", ["arrays", "memfd", "own", "wrapped"])
-def test_each_combination_costs_what_it_does_in_python(
-    backend: Backend, opened: Open, tmp_path: Path, prepared: MemoryType, given: str
-) -> None:
-    path = made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES, prepared)
-    file, device = opened(path)
-    executor = loaded(backend, path)
-    x = np.arange(ELEMENTS, dtype=np.float32)
-    ours, theirs = {}, {}
-    arrays = np.zeros((4, NBYTES + 4096), np.uint8)  # with places in them that are aligned for any device
-    for number, name in enumerate("xy" if given != "arrays" else ""):
-        lie = [row[-row.ctypes.data % 4096 :][:NBYTES] for row in arrays[2 * number : 2 * number + 2]]
-        theirs[name] = executor.backend.allocate_handle(NBYTES) if given == "own" else MemHandle.allocate(NBYTES)
-        if given == "memfd":
-            with MemHandle.allocate(NBYTES) as memfd:
-                ours[name] = device.import_(memfd.fileno(), NBYTES)
-        elif given == "own":
-            ours[name] = device.allocate(NBYTES)
-        else:
-            theirs[name], ours[name] = MemHandle.from_array(lie[0]), device.wrap(lie[1])
-    with device.load(file) as graph:
-        for number in range(3):
-            if ours:
-                ours["x"].array("float32", x.shape)[...] = theirs["x"].view("float32", x.shape)[...] = x + number
-                executor.run({"x": theirs["x"]}, {"y": theirs["y"]})
-                graph.run({"x": ours["x"]}, {"y": ours["y"]})
-                y = ours["y"].array("float32", x.shape).copy()
-            else:
-                executor.run({"x": x + number})
-                y = graph.run({"x": x + number})["y"]
-            np.testing.assert_array_equal(y, made.expected(x + number))
-            total, last = graph.counters()
-            assert {name: last[name] for name in COUNTED} == counted(executor.counters.last)
-            for output, name in enumerate("xy"):
-                wanted = [of[name] for of in (executor.counters.load, executor.counters.total, executor.counters.last)]
-                assert [
-                    TensorCounters(**one) for one in tensor_counters(graph.native.call, graph.pointer, bool(output), 0)
-                ] == wanted
-        assert {name: total[name] for name in COUNTED} == counted(executor.counters.total)
-        assert len(graph.warnings) == len(executor.warnings)
-        for memory in ours.values():
-            memory.close()  # launches that use it are bound to something else before it goes
-        np.testing.assert_array_equal(graph.run({"x": x})["y"], made.expected(x))
-    executor.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gputune.runtime.backends import Backend
-from gputune.runtime.context.records import MemoryType
+from gputune.runtime.context.records import MemoryType, TensorRecord
 from gputune.runtime.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from tests.opencl.contexts import loaded
@@ -22,6 +22,12 @@ def numbers(counted: TensorCounters) -> tuple[int, int, int, int, int]:
     return counted.bytes_copied, counted.writes, counted.reads, counted.maps, counted.allocations
 
 
+def wrapped(tensor: TensorRecord) -> MemHandle:
+    """An array that is aligned for any device."""
+    room = np.zeros(tensor.nbytes + 4096, np.uint8)
+    return MemHandle.from_array(room[-room.ctypes.data % 4096 :][: tensor.nbytes])
+
+
 @pytest.fixture(scope="module")
 def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> dict[MemoryType, Path]:
     """A context for each way to prepare it."""
@@ -31,7 +37,7 @@ def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> dict[Me
 
 
 @pytest.mark.parametrize("prepared", ["raw", "memhandle"])
-@pytest.mark.parametrize("given", ["arrays", "memfd", "own"])
+@pytest.mark.parametrize("given", ["arrays", "memfd", "own", "wrapped"])
 def test_each_combination_costs_what_the_table_says(
     backend: Backend, paths: dict[MemoryType, Path], prepared: MemoryType, given: str
 ) -> None:
@@ -41,7 +47,12 @@ def test_each_combination_costs_what_the_table_says(
     handles: list[MemHandle] = []
     if given != "arrays":
         own = executor.graph.inputs[0], executor.graph.outputs[0]
-        handles = [MemHandle.allocate(NBYTES) if given == "memfd" else executor.allocate_for(one) for one in own]
+        made_by = {
+            "memfd": lambda one: MemHandle.allocate(one.nbytes),
+            "own": executor.allocate_for,
+            "wrapped": wrapped,
+        }
+        handles = [made_by[given](one) for one in own]
         maps = 0 if all(one.kind == "svm" or executor.backend.import_memory(one).coherent for one in handles) else 1
         handles[0].view("float32", (ELEMENTS,))[...] = X
     for number in range(3):
