@@ -44,8 +44,6 @@ class Buffer:
     nbytes: int
     handle: Any
     parent: Buffer | None = None
-    owner: object = None
-    """What the memory belongs to where it is not the buffer's own; behind `handle`, so that it is given up after it."""
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from gputune.core.launches import Work
 from gputune.runtime.backends.answers import Bytes, Times, Timing
 from gputune.runtime.backends.base import Backend, Bound, Buffer, Program, buffers_of
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.handles import Lease, MemHandle
 
 FLOPS_PER_NS = 100.0
 BYTES_PER_NS = 20.0
@@ -40,16 +40,14 @@ def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | N
 
 @dataclass(eq=False)
 class Imported:
-    """A handle's memory as a device's buffer. As long as the buffer lives, the handle cannot be closed.
+    """A handle's memory as a device uses it. As long as this lives, the handle cannot be closed. importer, coherent,
+    cl_mem: as of contexts.imported.Imported."""
 
-    importer: the name of the way in which the device took it. coherent: host and device see the same once the device
-    has finished; else the host may touch the memory only between begin_host_access and end_host_access.
-    """
-
-    buffer: Buffer
-    importer: str
-    coherent: bool
     handle: MemHandle
+    lease: Lease
+    importer: str = HOST_POINTER
+    coherent: bool = True
+    cl_mem: int = 0
 
 
 class NullBackend(Backend):
@@ -100,14 +98,12 @@ class NullBackend(Backend):
     # --- memory of the caller ---
 
     def import_memory(self, handle: MemHandle) -> Imported:
-        """Return the handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport for memory
-        that the host cannot see, LimitExceeded above the device's largest allocation, and MemoryClosed."""
+        """Return the handle's memory, without a copy. Raises CannotImport for memory that the host cannot see,
+        LimitExceeded above the device's largest allocation, and MemoryClosed."""
         self._check_size(handle.nbytes)
-        lease = handle.hold("imported by a device")
         if handle.array is None:
             raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy: the host cannot see it")
-        buffer = Buffer(handle.nbytes, handle.array, owner=lease)
-        return Imported(buffer, HOST_POINTER, True, handle)
+        return Imported(handle, handle.hold("imported by a device"))
 
     def allocate_handle(self, nbytes: int) -> MemHandle:
         """Return new memory that host and device both use without a copy, of the best kind that the device has. Raises
