@@ -1,7 +1,7 @@
 """Read the memory block, which says what the graphs of a context need between their launches.
 
-The block is in the first bytes of the file, because a group of contexts has to know the largest need before it opens
-the first of them. It is MsgPack with its own checksum, comes before the header, and must agree with the header.
+The block is in the first bytes of the file, so that a reader knows the largest need of a group of contexts before it
+reads their headers. It is MsgPack with its own checksum, comes before the header, and must agree with the header.
 """
 
 from __future__ import annotations

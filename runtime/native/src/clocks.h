@@ -1,9 +1,9 @@
 /* From a device's clock to the host's, which is now_ns.
  *
  * Each device timestamp is bounded by host times before and after it: readings of both clocks, if the driver has them,
- * otherwise the calls that enqueue and wait. Nothing is assumed about how long a call takes on its way, as halving round
- * trips would assume. Each bound leaves a half-plane of the lines host = device + offset + rate * device, and all bounds
- * leave a convex polygon. A fit is a line inside. The rest of the polygon says how far off a moment can be.
+ * otherwise the calls that enqueue and wait. Nothing is assumed about how long a call takes on its way, as halving
+ * round trips would assume. Each bound leaves a half-plane of the lines host = device + offset + rate * device, and all
+ * bounds leave a convex polygon. A fit is a line inside. The rest of the polygon says how far off a moment can be.
  *
  * One short inference cannot show at which rate the clocks run apart; the inferences of a minute can. A contradiction
  * means that a clock was set, and the rate is learned again. */
