@@ -1,7 +1,7 @@
 """Run the files of a folder on its inputs in all ways, and keep the outputs: beside_worker FOLDER RESULTS [DEVICE]
 
-The keys of RESULTS are "WAY|NUMBER OUTPUT" for outputs, and WAY for the forms of its inferences. It uses what all
-versions of gputune have.
+The keys of RESULTS are "WAY|NUMBER OUTPUT" for outputs and what was copied, and WAY for the forms of its inferences. It
+uses what all versions of gputune have.
 """
 
 import sys
@@ -26,11 +26,14 @@ with np.load(folder / "inputs.npz") as file:
 
 
 def keep(way: str, runner: Any, tensors: Any, run: Callable[[Values], Values]) -> None:
-    """Keep the outputs of an inference on each of the inputs, and its form, behind those that there are."""
+    """Keep the outputs of an inference on each of the inputs, what it copied and its form, behind those that there
+    are."""
     forms = list(kept.get(way, ()))
     for number in range(INFERENCES):
         found = run({one.name: given[f"{number} {one.name}"] for one in tensors})
         kept.update({f"{way}|{len(forms)} {name}": np.array(value) for name, value in found.items()})
+        copied = runner.counters.last if hasattr(runner, "counters") else {}
+        kept[f"{way}|{len(forms)} bytes copied"] = np.array([copied[label].bytes_copied for label in sorted(copied)])
         forms.append(getattr(runner, "last_form", "onnxruntime"))
     kept[way] = np.array(forms)
 
