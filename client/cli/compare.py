@@ -39,8 +39,7 @@ from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.core.dtypes import FLOAT
-from gputune.core.files import open_file
-from gputune.runtime.context.ep_context import is_in_parts
+from gputune.runtime.loading.model import open_any
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +121,7 @@ def command(
     unsupported = REFUSE
     if context_binary is not None:
         with device_errors(context_binary):
-            open_file(context_binary).close()
-            unsupported = HOST if is_in_parts(context_binary) else REFUSE
+            unsupported = HOST if open_any(context_binary).in_parts else REFUSE
     file = ModelFile(model, shapes, input_values)
     inputs, constants = read_static_inputs(model, shapes[0], input_values)
     wanted = {name: info.shape for name, info in inputs.items()}

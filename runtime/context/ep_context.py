@@ -95,11 +95,6 @@ def is_ep_context(path: Path | str) -> bool:
     return Path(path).suffix.lower() == SUFFIX
 
 
-def is_in_parts(path: Path | str) -> bool:
-    """Return whether a file is a model in parts. Raises as read_ep_model does."""
-    return is_ep_context(path) and read_ep_model(path).others > 0
-
-
 def ep_contexts(path: Path | str) -> list[EpContext]:
     """Return the EPContext nodes of an ONNX file that has no others. Raises as read_ep_model and whole_contexts do."""
     return whole_contexts(path, read_ep_model(path))

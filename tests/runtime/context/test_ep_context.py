@@ -17,10 +17,11 @@ from onnx import helper
 import gputune.runtime
 from gputune.core.errors import ContextError, MalformedEpContext, NotAContext, OnlyParts, UntrustedFile
 from gputune.runtime.context import ep_context
-from gputune.runtime.context.ep_context import ep_contexts, is_in_parts, read_ep_model
+from gputune.runtime.context.ep_context import ep_contexts, read_ep_model
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.context.stored import Extent
+from gputune.runtime.loading.model import open_any
 
 X = np.ones((2, 4), np.float32)
 MAIN = {"main_context": 1, "embed_mode": 0, "ep_cache_context": "context.bin", "source": "gputune"}
@@ -193,12 +194,12 @@ def test_a_model_in_parts_has_other_nodes_which_are_counted(context_path: Path, 
     model = read_ep_model(path)
     assert ([one.name for one in model.nodes], model.others) == (["main", "other"], 2002)
     assert [one.content for one in model.contexts] == [context_path.resolve()]
-    assert is_in_parts(path)
+    assert open_any(path).in_parts
     with pytest.raises(OnlyParts, match="a whole context is needed here"):
         gputune.runtime.load(path)
     with pytest.raises(OnlyParts, match="a whole context is needed here"):
         gputune.runtime.load_group([path])
-    assert not is_in_parts(save(tmp_path, MAIN)) and not is_in_parts(context_path)
+    assert not open_any(save(tmp_path, MAIN)).in_parts and not open_any(context_path).in_parts
 
 
 def branching(*branches: Sequence[onnx.NodeProto]) -> onnx.NodeProto:
@@ -237,7 +238,7 @@ def test_branches_have_parts_of_their_own(context_path: Path, tmp_path: Path) ->
 )
 def test_a_model_in_parts_is_checked_as_contexts_are(tmp_path: Path, inner: dict[str, Any], words: str) -> None:
     with pytest.raises(MalformedEpContext, match=words) as raised:
-        is_in_parts(save(tmp_path, node({}, "Relu", ""), MAIN | inner))
+        open_any(save(tmp_path, node({}, "Relu", ""), MAIN | inner))
     assert not isinstance(raised.value, OnlyParts)
 
 
