@@ -22,12 +22,12 @@ from gputune.server.agent import messages
 from gputune.server.protocol.messages import Blob, Hello, Proof
 from tables.c_patterns import c_pattern
 
-PATH = "runtime/native/src/tables.c"
+PATH = "runtime/native/src/files/tables.c"
 HEAD = """\
 /* The fields of records that files have, and the numbers that bound them; the rules of device families. scripts/docs
  * writes this file from the dataclasses of Python and core/tier.py: change those or scripts/c_tables.py. */
+#include "../devices/tier.h"
 #include "reading.h"
-#include "tier.h"
 """
 STATUSES: Mapping[int, str] = {
     -1: "CL_DEVICE_NOT_FOUND",
@@ -267,7 +267,7 @@ def agent_header() -> str:
     """Return the structures of an agent's messages."""
     names = [form.name for form in AGENT_FORMS if form.record in MESSAGES]
     lines = [f"{AGENT_HEAD}#ifndef GPUTUNE_MESSAGES_H\n#define GPUTUNE_MESSAGES_H\n"]
-    lines += ['#include "reading.h"\n', f"enum {{ AGENT_VERSION = {messages.AGENT_VERSION} }};"]
+    lines += ['#include "files/reading.h"\n', f"enum {{ AGENT_VERSION = {messages.AGENT_VERSION} }};"]
     lines.append(_wrapped(f"typedef enum message_kind {{ {', '.join(names)}, MESSAGE_KINDS }} message_kind;"))
     lines.append("extern const form *const MESSAGES[]; /* by message_kind */")
     lines.append(f"extern const char *const {', *const '.join(f'{name}[]' for name in VARIABLES)};")

@@ -18,8 +18,8 @@ EfficientNet-Lite0 took 1.11 times as long, MobileNetV2 1.05 times.
 
 Waiting is bounded, because another program may have the processor of a group that others wait for, for whole time
 slices of the system. A group that has waited too long raises a flag. All groups then leave, also those of later
-persistent kernels of the same inference. The flag says from which launch on runtime/native/src/persistent.c has to run
-the inference by launches.
+persistent kernels of the same inference. The flag says from which launch on graphs/persistent.c of the C runtime has to
+run the inference by launches.
 
 Nothing complete is computed again. A group waits after a launch only when all portions of the launch are taken, and a
 taken portion is always computed to its end. So when the kernel has ended, all launches are complete up to the launch
@@ -29,8 +29,8 @@ its inputs unchanged.
 
 Two things are needed: a driver that runs as many groups at once as there are compute units (`groups_at_once` in
 core/quirks.py; elsewhere groups could wait for others forever), and launches whose work-items do not wait for each
-other, as their families declare. A context holds both forms, and runtime/native/src/persistent.c decides between them
-at run time.
+other, as their families declare. A context holds both forms, and graphs/persistent.c of the C runtime decides
+between them at run time.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ all options. The files in `inputs/` are random numbers, or zeros for integers.
 {graphs}
 ## In an application of yours
 
-Add `src/*.c` and `include/` to your build, or `add_subdirectory` this folder with `GPUTUNE_TOOL=OFF` and link
+Add `src/*/*.c` and `include/` to your build, or `add_subdirectory` this folder with `GPUTUNE_TOOL=OFF` and link
 `gputune`. `include/gputune.h` describes every function, `include/gputune.hpp` wraps them for C++, and `main.c` is an
 example.
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-FOLDERS = (".", "include", "onnxruntime", "src")
+SOURCES = tuple(f"src/{name}" for name in ("devices", "files", "graphs", "memory", "power", "profiling"))
+"""The folders of the runtime's own sources, which include each other by their place."""
+FOLDERS = (".", "include", "onnxruntime", *SOURCES)
 _BUILT_FROM = ("Makefile", "CMakeLists.txt")
 
 

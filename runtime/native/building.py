@@ -41,6 +41,7 @@ from pathlib import Path, PurePosixPath
 from gputune.core.files import read_file
 from gputune.core.ownership import untrusted
 from gputune.core.whole_file import locked_folder, sync
+from gputune.runtime.native import SOURCES
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +119,12 @@ def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
+_RUNTIME = tuple(f"{folder}/*.c" for folder in SOURCES)
 PARTS = {
-    "runtime": Part(("src/*.c",), headers=("include", "src"), libraries=("-lm", "-ldl", "-pthread")),
+    "runtime": Part(_RUNTIME, headers=("include", *SOURCES), libraries=("-lm", "-ldl", "-pthread")),
     "onnxruntime": Part(
-        ("src/*.c", "onnxruntime/*.c"),
-        headers=("include", "src", "onnxruntime"),
+        (*_RUNTIME, "onnxruntime/*.c"),
+        headers=("include", *SOURCES, "onnxruntime"),
         libraries=("-lm", "-ldl", "-pthread"),
         exports="onnxruntime/exports.map",
     ),

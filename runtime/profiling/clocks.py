@@ -1,6 +1,6 @@
 """Convert moments of the device's clock to the host's clock, which is time.perf_counter_ns, as a log says.
 
-The C runtime fits the line of each inference (native/src/clocks.h says how). The log has it with each inference.
+The C runtime fits the line of each inference, as profiling/clocks.h there says. The log has it with each inference.
 """
 
 from __future__ import annotations

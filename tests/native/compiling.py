@@ -21,8 +21,8 @@ OPTIMISED = ("-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wp,-D_FORTIFY_SOURCE
 LIBRARIES = ("-lm", "-ldl", "-pthread")
 LINKING = ("-shared", "-Wl,")
 INCLUDE = native.FOLDER / "include"
-FOLDERS = tuple(f"-I{native.FOLDER / name}" for name in ("include", "src", "agent", ""))
-SOURCES = tuple(sorted((native.FOLDER / "src").glob("*.c")))
+FOLDERS = tuple(f"-I{native.FOLDER / name}" for name in ("include", "src", "src/files", "agent", ""))
+SOURCES = tuple(sorted((native.FOLDER / "src").glob("*/*.c")))
 SANITIZERS = "GPUTUNE_TEST_SANITIZERS"
 """The environment variable that names what the library is compiled with beside, such as "address,undefined"."""
 
@@ -60,10 +60,11 @@ def driver(name: str, *sources: str) -> ctypes.CDLL:
 
     sources: names of the library's, or with a folder in front. Raises AssertionError with what the compiler says.
     """
-    named = (native.FOLDER / (f"{each}.c" if "/" in each else f"src/{each}.c") for each in sources)
+    own = {path.stem: path for path in SOURCES}
+    named = (native.FOLDER / f"{each}.c" if "/" in each else own[each] for each in sources)
     flags = (*OPTIMISED, "-fvisibility=default", *sanitizers())
-    own = compiled(f"{name}.o", [Path(__file__).parent / "drivers" / f"{name}.c"], (*flags, "-c"))
-    return ctypes.CDLL(str(compiled(f"{name}.so", [own, *named], (*OPTIMISED, *sanitizers(), "-shared"))))
+    made = compiled(f"{name}.o", [Path(__file__).parent / "drivers" / f"{name}.c"], (*flags, "-c"))
+    return ctypes.CDLL(str(compiled(f"{name}.so", [made, *named], (*OPTIMISED, *sanitizers(), "-shared"))))
 
 
 def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: Sequence[str] = STRICT) -> Path:

@@ -3,7 +3,7 @@
  *
  * forks LIBRARY CONTEXT FOLDER: the OpenCL library, a context of tests/native/fake.py, and where a log may lie. */
 #define _GNU_SOURCE /* memfd_create */
-#include "profile.c" /* into whose stream this writes */
+#include "profiling/profile.c" /* into whose stream this writes */
 
 #include <dlfcn.h>
 #include <fcntl.h>

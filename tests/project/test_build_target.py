@@ -66,7 +66,7 @@ def test_a_phones_agent_is_built_by_the_ndk(clone: Path, tmp_path: Path) -> None
     ran = built(clone, *options, ANDROID_NDK_HOME=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     given = (tmp_path / "new" / "agent").read_text().split()  # relative to where the command was called
-    sources = {path for folder in ("src", "agent") for path in (ROOT / "runtime/native" / folder).glob("*.c")}
+    sources = {path for folder in ("src", "agent") for path in (ROOT / "runtime/native" / folder).rglob("*.c")}
     assert {ROOT / path for path in given if path.endswith(".c")} == sources
     assert {"-std=c99", "-pthread", "-ldl", "-lm"} <= {*given}
 

@@ -2,7 +2,7 @@
  * clock. */
 #include "session.h"
 
-#include "graph.h"
+#include "graphs/graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>

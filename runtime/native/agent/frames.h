@@ -7,7 +7,7 @@
 #ifndef GPUTUNE_FRAMES_H
 #define GPUTUNE_FRAMES_H
 
-#include "reading.h"
+#include "files/reading.h"
 
 #include "blake2b.h"
 

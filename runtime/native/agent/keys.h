@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_KEYS_H
 #define GPUTUNE_KEYS_H
 
-#include "reading.h"
+#include "files/reading.h"
 
 enum { LEAST_TOKEN = 16, MOST_TOKEN = 4096, TOKEN_BYTES = 4 * MOST_TOKEN + 1 }; /* characters, and bytes of UTF-8 */
 enum { NONCE_DIGITS = 64, SALT_DIGITS = 32, KEY_BYTES = 32 };

@@ -3,7 +3,7 @@
 #ifndef GPUTUNE_MESSAGES_H
 #define GPUTUNE_MESSAGES_H
 
-#include "reading.h"
+#include "files/reading.h"
 
 enum { AGENT_VERSION = 4 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, BEGIN_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE,

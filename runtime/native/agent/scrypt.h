@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_SCRYPT_H
 #define GPUTUNE_SCRYPT_H
 
-#include "context.h"
+#include "files/context.h"
 
 typedef struct hmac {
     uint32_t inner[8], outer[8];

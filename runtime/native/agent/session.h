@@ -3,8 +3,8 @@
 #define GPUTUNE_SESSION_H
 
 #include "codec.h"
-#include "device.h"
-#include "graph.h"
+#include "devices/device.h"
+#include "graphs/graph.h"
 #include "keys.h"
 
 #define GPUTUNE_AGENT_SOFTWARE "gputune-agent"

@@ -2,8 +2,8 @@
 #ifndef GPUTUNE_ONNXRUNTIME_PLUGIN_H
 #define GPUTUNE_ONNXRUNTIME_PLUGIN_H
 
-#include "../src/reading.h"
-#include "../src/graph.h"
+#include "../src/files/reading.h"
+#include "../src/graphs/graph.h"
 #include "tables.h"
 
 #define EP_NAME "GputuneExecutionProvider"

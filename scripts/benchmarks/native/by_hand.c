@@ -2,7 +2,7 @@
  * runtime makes, with no check of the file. The plan is numbers and names, see peers.py; BYTES are binaries and weights,
  * one behind the other. Inputs and outputs are buffers of the host's memory where the device is a CPU. */
 #define _POSIX_C_SOURCE 200809L
-#include "opencl.h"
+#include "devices/opencl.h"
 #include "turns.h"
 
 #include <dlfcn.h>

@@ -18,7 +18,7 @@ from gputune.runtime.context.records import BufferRef
 from tests.native.compiling import compiled, opencl_library
 
 HERE = Path(__file__).parent
-SOURCES = sorted((native.FOLDER / "src").glob("*.c"))
+SOURCES = sorted((native.FOLDER / "src").glob("*/*.c"))
 FLAGS = ("-O2", f"-I{native.FOLDER / 'include'}", f"-I{native.FOLDER / 'src'}", f"-I{HERE}")
 KINDS = {"input": 0, "output": 1, "arena": 2, "weights": 3}
 """Of buffers, as by_hand.c numbers them."""

@@ -46,13 +46,13 @@ KEY = b"k" * 32
 PARTS = (
     Path(__file__).with_name("agent.c"),
     *(native.FOLDER / "agent" / f"{name}.c" for name in ("blake2b", "frames")),
-    native.FOLDER / "src" / "sha256.c",
+    native.FOLDER / "src" / "files" / "sha256.c",
 )
 OTHERS = ("main", "session", "listener", "check")
 SESSION = (
     Path(__file__).with_name("agent_session.c"),
     *(path for path in sorted((native.FOLDER / "agent").glob("*.c")) if path.stem not in OTHERS),
-    *sorted((native.FOLDER / "src").glob("*.c")),
+    *sorted((native.FOLDER / "src").glob("*/*.c")),
 )
 FOLDERS = tuple(f"-I{native.FOLDER / name}" for name in ("agent", "src", "include"))
 STEPS = (1 << 20, 1 << 20, 65_536, 1000, 97, 12, 1)

@@ -1,7 +1,7 @@
 /* Reads files as the C runtime does, and writes what it has found: a line of JSON for each path that a line of the input
  * names. Every section is checked, too. Texts are those of records.py, as it names them. With the argument "bytes" it
  * reads each file into memory of its size first, and opens that. */
-#include "../../../runtime/native/src/reading.h"
+#include "../../../runtime/native/src/files/reading.h"
 
 #include <stdio.h>
 #include <stdlib.h>

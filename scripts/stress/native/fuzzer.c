@@ -3,7 +3,7 @@
  * Changes leave checksums right most of the time: a memory block, a header, an index or the head of a packed context is
  * changed by itself, and everything is put together again around it. */
 #define _GNU_SOURCE /* memfd_create */
-#include "../../../runtime/native/src/reading.h"
+#include "../../../runtime/native/src/files/reading.h"
 
 #include <stdio.h>
 #include <stdlib.h>

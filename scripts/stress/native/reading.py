@@ -35,7 +35,7 @@ PARTS = (
     "source",
     "tables",
 )
-SOURCES = tuple(native.FOLDER / "src" / f"{name}.c" for name in PARTS)
+SOURCES = tuple(native.FOLDER / "src" / "files" / f"{name}.c" for name in PARTS)
 """What of the C runtime reads files."""
 OK = "ok"
 

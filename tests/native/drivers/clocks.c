@@ -1,5 +1,5 @@
 /* Calls clocks.c with rows as Python has them: of a moment by the device's clock and a time of the host's. */
-#include "clocks.h"
+#include "profiling/clocks.h"
 
 /* Writes at, offset, rate and bound of a run's line, with what a tracker has told so far. */
 void tracked(clock_tracker *tracker, const clock_bound *before, size_t before_count, const clock_bound *after,

@@ -1,5 +1,5 @@
 /* Calls events.c for Python, whose functions are what is asked of the system. */
-#include "events.h"
+#include "profiling/events.h"
 
 #include <stdbool.h>
 

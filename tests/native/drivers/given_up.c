@@ -1,6 +1,6 @@
 /* persistent.c, whose kernels a test has one group run alone where more are waited for. The group finds so many arrivals
  * of the others that it gives up behind a launch that the test chooses. */
-#include "launches.h"
+#include "graphs/launches.h"
 
 static struct {
     const int32_t *arrivals; /* what counters begin with; NULL: all groups run */
@@ -30,7 +30,7 @@ static gputune_code resume(gputune_graph *graph, size_t first, gputune_error *er
 #define MOST_ROUNDS 1000.0
 #define enqueue(stream, ...) run_alone(graph, __VA_ARGS__)
 #define enqueue_launches resume
-#include "persistent.c"
+#include "graphs/persistent.c"
 
 /* The next inference runs by persistent kernels, whatever became of those before. The graph has run by launches. */
 void give_up(gputune_graph *graph, const int32_t *arrivals, size_t kernel, size_t launch) {

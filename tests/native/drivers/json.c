@@ -1,5 +1,5 @@
 /* What digests are made of. */
-#include "digest.c"
+#include "graphs/digest.c"
 
 /* The JSON of a text, in memory that is to be freed. */
 char *json_of(const char *text) {

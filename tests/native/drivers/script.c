@@ -1,6 +1,6 @@
 /* persistent.c on a made-up device: commands take the times of a script, kernels end with its flags, and what was asked
  * of the device is noted. */
-#include "persistent.c"
+#include "graphs/persistent.c"
 
 enum { GROUPS = 2 };
 

@@ -1,8 +1,8 @@
 /* Calls state.c for Python: names and values of the files below a folder. */
 #define _DEFAULT_SOURCE /* POSIX beside C99 */
-#include "state.h"
+#include "devices/state.h"
 
-#include "threads.h"
+#include "files/threads.h"
 
 uint64_t now_ns(void) {
     struct timespec now;

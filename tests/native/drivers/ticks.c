@@ -1,5 +1,5 @@
 /* marks.c on inferences that are made up: what is kept of them, and what is written. */
-#include "marks.c"
+#include "profiling/marks.c"
 
 static const int64_t (*next_ticks)[2];
 static int64_t *next_inside, *next_clock;

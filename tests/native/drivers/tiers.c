@@ -1,6 +1,6 @@
 /* Says the tier of each device that it is told: lines of NAME, VENDOR and VERSION, with tabs between, become lines of
  * model, family and vendor. */
-#include "tier.h"
+#include "devices/tier.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * `told N` for the next warning, `storm N` for several threads that vote at once; it answers each with a line.
  *
  * voting ROOT TYPE VENDOR NAME: of a device with controls below a root. */
-#include "graph.h"
+#include "graphs/graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>

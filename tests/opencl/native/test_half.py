@@ -74,6 +74,7 @@ def bits_of(arrays: Mapping[str, Array]) -> dict[str, tuple[str, bytes]]:
     return {name: (str(one.dtype), one.tobytes()) for name, one in arrays.items()}
 
 
+@pytest.mark.filterwarnings("ignore:.*is copied")  # arrays of a few bytes
 def test_halves_are_given_in_all_kinds_of_memory(halves: Executor) -> None:
     """Arrays, handles that the device maps or that are of arrays, and shared memory; what is returned has the type."""
     inputs = inputs_of(halves, 5)

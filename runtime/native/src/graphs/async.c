@@ -1,6 +1,6 @@
 /* Inferences that are asked for now and run later: a thread of the graph runs them one after the other. */
 #include "graph.h"
-#include "threads.h"
+#include "../files/threads.h"
 
 #include <stdlib.h>
 #include <string.h>

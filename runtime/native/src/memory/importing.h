@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_IMPORTING_H
 #define GPUTUNE_IMPORTING_H
 
-#include "device.h"
+#include "../devices/device.h"
 
 typedef enum memory_kind {
     NO_KIND,

@@ -3,11 +3,11 @@
 #ifndef GPUTUNE_LOG_H
 #define GPUTUNE_LOG_H
 
-#include "graph.h" /* first: it says which functions of the system there are */
+#include "../graphs/graph.h" /* first: it says which functions of the system there are */
 
 #include "clocks.h"
 #include "events.h"
-#include "state.h"
+#include "../devices/state.h"
 
 typedef struct profile_log {
     mutex turn;    /* of a record: graphs on different streams write */

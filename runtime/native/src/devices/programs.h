@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_PROGRAMS_H
 #define GPUTUNE_PROGRAMS_H
 
-#include "graph.h"
+#include "../graphs/graph.h"
 
 /* Loads the programs of launches and all weights that are not there. strict: a binary that the driver refuses is an
  * error, else a warning and built from source. */

@@ -2,9 +2,9 @@
 #ifndef GPUTUNE_DEVICE_H
 #define GPUTUNE_DEVICE_H
 
-#include "context.h"
+#include "../files/context.h"
 #include "opencl.h"
-#include "threads.h"
+#include "../files/threads.h"
 
 #include <sys/types.h>
 

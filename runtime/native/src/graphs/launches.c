@@ -1,6 +1,6 @@
 /* The launches of a graph, which are loaded when they are needed, and enqueued one by one. */
 #include "launches.h"
-#include "programs.h"
+#include "../devices/programs.h"
 
 gputune_code enqueue(const stream *stream, const bound *kernels, size_t count, cl_event *events,
                      gputune_error *error) {

@@ -4,7 +4,7 @@
  * change that: PoCL is measured with POCL_AFFINITY=1 and POCL_KERNEL_CACHE=0, and loads programs faster with
  * POCL_CACHE_DIR in memory. Who starts the process sets them, as gputune-run does for itself. */
 #include "device.h"
-#include "reading.h"
+#include "../files/reading.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* off_t of any file */
 #include "descriptors.h"
 #include "importing.h"
-#include "recorded.h"
+#include "../graphs/recorded.h"
 
 #include <errno.h>
 #include <stdlib.h>

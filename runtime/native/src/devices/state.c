@@ -1,7 +1,7 @@
 #define _GNU_SOURCE /* strcasestr */
 #include "state.h"
 
-#include "threads.h"
+#include "../files/threads.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -4,8 +4,8 @@
  * A thread of its own reads and writes all files. An inference waits for it no longer than LIMIT_NS, and not at all
  * where its vote is in force already. */
 #include "power.h"
-#include "graph.h"
-#include "profile.h"
+#include "../graphs/graph.h"
+#include "../profiling/profile.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_MARKED_H
 #define GPUTUNE_MARKED_H
 
-#include "graph.h"
+#include "../graphs/graph.h"
 
 /* Copies the texts that kernels with marks are built from: a loaded graph does not read its file. */
 gputune_code marked_prepare(gputune_graph *graph, gputune_error *error);

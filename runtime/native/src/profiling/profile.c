@@ -2,13 +2,13 @@
  * persistent kernels with marks (marked.c). Each inference's line to the host's clock follows from readings of both
  * clocks, or else from the host's times around calls. */
 #include "profile.h"
-#include "inference.h"
-#include "launches.h"
+#include "../graphs/inference.h"
+#include "../graphs/launches.h"
 #include "log.h"
 #include "marked.h"
 #include "marks.h"
 #include "measured.h"
-#include "persistent.h"
+#include "../graphs/persistent.h"
 
 #include <stdlib.h>
 #include <string.h>

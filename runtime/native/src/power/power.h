@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_POWER_H
 #define GPUTUNE_POWER_H
 
-#include "context.h"
+#include "../files/context.h"
 
 enum { CORNER_MIN = 1, SVS2, SVS, SVS_PLUS, NOM, NOM_PLUS, TURBO, TURBO_PLUS, CORNER_MAX };
 enum { SAVER_AGGRESSIVE, SAVER, DUTY_CYCLE, UP_DOWN, ONLY_UP, PERFORMANCE, MODES }; /* the weakest first */

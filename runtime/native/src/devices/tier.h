@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_TIER_H
 #define GPUTUNE_TIER_H
 
-#include "context.h"
+#include "../files/context.h"
 
 enum { TIER_TEXT_BYTES = 136 };
 

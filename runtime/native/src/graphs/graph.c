@@ -13,10 +13,10 @@
 #include "graph.h"
 #include "inference.h"
 #include "launches.h"
-#include "marked.h"
+#include "../profiling/marked.h"
 #include "persistent.h"
-#include "profile.h"
-#include "programs.h"
+#include "../profiling/profile.h"
+#include "../devices/programs.h"
 #include "recorded.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_PROFILE_H
 #define GPUTUNE_PROFILE_H
 
-#include "graph.h"
+#include "../graphs/graph.h"
 
 enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };
 /* Makes room for an inference that begins now; what fails here, record_launches returns. */

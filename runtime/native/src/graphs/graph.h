@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_GRAPH_H
 #define GPUTUNE_GRAPH_H
 
-#include "importing.h"
+#include "../memory/importing.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef GPUTUNE_DESCRIPTORS_H
 #define GPUTUNE_DESCRIPTORS_H
 
-#include "context.h"
+#include "../files/context.h"
 
 typedef struct described {
     bool dma_buf;    /* else a memfd that cannot shrink */

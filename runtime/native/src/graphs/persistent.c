@@ -20,7 +20,7 @@
  * the launches are loaded only then, or after EARLY inferences, because every quiet process would pay for them. */
 #include "persistent.h"
 #include "launches.h"
-#include "profile.h"
+#include "../profiling/profile.h"
 #include "recorded.h"
 
 #include <math.h>

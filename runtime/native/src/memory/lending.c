@@ -2,8 +2,8 @@
  *
  * An input has a few buffers on the arrays that were given last, by their addresses. An array may be gone: another one
  * is given before its buffer is read again. */
-#include "inference.h"
-#include "recorded.h"
+#include "../graphs/inference.h"
+#include "../graphs/recorded.h"
 
 #include <string.h>
 

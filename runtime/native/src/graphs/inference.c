@@ -2,7 +2,7 @@
  * before. */
 #include "inference.h"
 #include "persistent.h"
-#include "profile.h"
+#include "../profiling/profile.h"
 #include "recorded.h"
 
 #include <string.h>

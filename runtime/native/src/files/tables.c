@@ -1,7 +1,7 @@
 /* The fields of records that files have, and the numbers that bound them; the rules of device families. scripts/docs
  * writes this file from the dataclasses of Python and core/tier.py: change those or scripts/c_tables.py. */
+#include "../devices/tier.h"
 #include "reading.h"
-#include "tier.h"
 
 const uint64_t FORMAT_VERSION = 3;
 const uint64_t REQUIRING_VERSION = 4;

@@ -2,9 +2,9 @@
  * context is built with a function that reads a clock of the device, which GPUTUNE_TICKS names, and has marks as its
  * last argument. The kernels that run at other times are separate and contain nothing of it. */
 #include "marked.h"
-#include "persistent.h"
-#include "programs.h"
-#include "reading.h"
+#include "../graphs/persistent.h"
+#include "../devices/programs.h"
+#include "../files/reading.h"
 
 #include <stdio.h>
 #include <stdlib.h>
