@@ -67,17 +67,22 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
 """A bool is a byte that is 0 or 1, as in numpy; kernels that write one must write nothing else."""
 
 
+ANY = tuple(ELEMENT_TYPES)
+"""All types: those of kernels that move, compare or count elements."""
+
+
 def check_dtype(op: str, *dtypes: str) -> None:
     """Raise a ValueError that names the first dtype which no kernel knows."""
-    _check(op, dtypes, ELEMENT_TYPES)
+    check_types(op, dtypes, ANY)
 
 
 def check_float(op: str, *dtypes: str) -> None:
     """Raise a ValueError that names the first dtype which is not a float, for kernels that compute with floats only."""
-    _check(op, dtypes, [each.name for each in ELEMENT_TYPES.values() if each.is_float])
+    check_types(op, dtypes, [each.name for each in ELEMENT_TYPES.values() if each.is_float])
 
 
-def _check(op: str, dtypes: Collection[str], known: Collection[str]) -> None:
+def check_types(op: str, dtypes: Collection[str], known: Collection[str]) -> None:
+    """Raise a ValueError that names the first dtype which is not among those that an op's kernels know."""
     for dtype in dtypes:
         if dtype not in known:
             raise ValueError(f"{op} knows dtype {', '.join(known)}, not {dtype}")

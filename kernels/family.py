@@ -47,14 +47,14 @@ import numpy as np
 import numpy.typing as npt
 
 # records that all programs share; families and op packages take them from here
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, ElementType, check_types
 from gputune.core.launches import ALONE as ALONE
 from gputune.core.launches import STANDARDS, ArgumentForm, Standard, Variant
 from gputune.core.launches import Launch as Launch
 from gputune.core.launches import Needs as Needs
 from gputune.core.launches import Stage as Stage
 from gputune.core.launches import Work as Work
-from gputune.kernels.chain import Chain
+from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.hard_values import UNKNOWN, Survival, hard_values
 from gputune.kernels.offset_arguments import with_offsets
 from gputune.kernels.pointers import by_pointers
@@ -150,6 +150,33 @@ class Instance:
     def variant(self, configuration: Configuration, number: int = 0) -> Variant:
         """Return it as the variant that the configuration was rendered to; number: in a request for several."""
         return Variant(configuration, **vars(self), number=number)
+
+
+class Problem:
+    """Check once what all problems must keep. A subclass is a frozen dataclass with a field `dtype`.
+
+    `op` is its family's, for messages. `types` are those that its kernels read and write: the one place that names
+    them. A problem with an `epilogue` computes with floats in any case.
+    """
+
+    op: ClassVar[str]
+    types: ClassVar[tuple[str, ...]] = FLOATS
+    epilogue: Chain = EMPTY
+    dtype: str
+
+    def __post_init__(self) -> None:
+        check_types(self.op, (self.dtype,), self.types)
+        if self.epilogue.steps:
+            check_types(f"{self.op} with an epilogue", (self.dtype,), FLOATS)
+        self.check()
+
+    def check(self) -> None:
+        """Raise a ValueError for values without a meaning."""
+
+    @property
+    def element(self) -> ElementType:
+        """What is known of the type of its elements."""
+        return ELEMENT_TYPES[self.dtype]
 
 
 ROUNDINGS = 4

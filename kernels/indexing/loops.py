@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gputune.kernels.family import Problem
+from gputune.kernels.tiling.streaming import check_indices
+
 Axes = tuple[int, ...]
 
 
@@ -102,6 +105,38 @@ class Loops:
                 terms.append(position if step == "1" else f"{position} * {step}")
             below = size if below == "1" else f"{below} * {size}"
         return " + ".join(terms) or "0"
+
+
+@dataclass(frozen=True)
+class AxisProblem(Problem):
+    """A problem along the middle axis of a tensor [outer, axis, inner]."""
+
+    outer: int
+    axis: int
+    inner: int
+
+    def __post_init__(self) -> None:
+        if min(self.shape) < 1:
+            raise ValueError(f"{self.op} needs positive sizes, not {list(self.shape)}")
+        check_indices(self.op, self.shape)
+        super().__post_init__()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.outer, self.axis, self.inner)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes under the names that templates use."""
+        return {"OUTER": self.outer, "AXIS": self.axis, "INNER": self.inner}
+
+    @property
+    def loops(self) -> Loops:
+        """The axis as rows. Vectors lie along it if it is innermost, else across it."""
+        behind = () if self.inner == 1 else (Loop(self.inner, 1, inner=False),)
+        return Loops(
+            (Loop(self.outer, self.axis * self.inner, inner=False), Loop(self.axis, self.inner, inner=True), *behind)
+        )
 
 
 def loops_of(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = ()) -> Loops:

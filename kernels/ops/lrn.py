@@ -6,123 +6,76 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import literal, rounded
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import Array, DeviceLimits, Tolerance
 from gputune.kernels.hard_values import SMALL, Survival
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.streaming import (
-    GROUP_SIZES,
-    VECTOR_WIDTHS,
-    ceil_div,
-    check_indices,
-    default_group,
-    default_width,
-    fits,
-    round_up,
-)
+from gputune.kernels.indexing.loops import AxisProblem
+from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.tiling.streaming import DIMX, VW, default_width, fits, idle_beyond
 
 
 @dataclass(frozen=True)
-class LrnProblem:
+class LrnProblem(AxisProblem):
     """output[o, a, i] = input[o, a, i] / (bias + alpha / size * s)^beta.
 
     s is the sum of input[o, b, i]^2 over the `size` places b around a that are inside the axis; (size - 1) // 2 of them
     are before it.
     """
 
-    outer: int
-    axis: int
-    inner: int
+    op = "LRN"
+
     size: int
     alpha: float = 1e-4
     beta: float = 0.75
     bias: float = 1.0
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        if min(*self.shape, self.size) < 1:
-            raise ValueError(f"LRN needs positive sizes, not {list(self.shape)} and {self.size}")
-        check_float("LRN", self.dtype)
+    def check(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"LRN needs a positive size, not {self.size}")
         for name in ("alpha", "beta", "bias"):
             if not math.isfinite(value := rounded(getattr(self, name))):
                 raise ValueError(f"LRN needs a number as its {name}, not {value}")
             object.__setattr__(self, name, value)
-        check_indices("LRN", self.shape)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return (self.outer, self.axis, self.inner)
+    def vectors(self, width: int) -> int:
+        """Return how many vectors of `width` elements the lines of the innermost axis have together."""
+        return self.loops.rows(width) * self.loops.steps(width)
 
 
-class LrnFamily(KernelFamily):
+class LrnFamily(MapFamily):
     """One template: vectors of channels where those are innermost, else across them."""
 
     op = "LRN"
-    floats = FLOATS
+    template = "lrn_channels.cl"
+    parameters = (VW, DIMX)
+    group = ("DIMX",)
+    guessed = ({"VW": 8}, {"DIMX": 16}, {"VW": 1, "DIMX": 128})
+    accuracy = Tolerance(relative=1e-5, absolute=1e-6)
     survives = Survival(SMALL, "the reference takes differences of running sums, in which NaN reaches all that follow")
 
-    def inputs(self, problem: LrnProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.shape, dtype=problem.dtype),)
+    def rules(self, problem: LrnProblem) -> tuple[Constraint, ...]:
+        axis = "the channels" if problem.inner == 1 else "the inner axis"
+        return (fits(problem.loops.extent, axis), idle_beyond(("VW", "DIMX"), problem.vectors, "vectors"))
 
-    def output(self, problem: LrnProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape, dtype=problem.dtype)
+    def widths(self, problem: LrnProblem, limits: DeviceLimits) -> dict[str, int]:
+        return {"VW": default_width(limits, problem.loops.extent)}
 
-    def space(self, problem: LrnProblem, limits: DeviceLimits) -> TuningSpace:
-        most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("DIMX", GROUP_SIZES, "work-items of a work-group"),
-            ),
-            (
-                fits(_extent(problem), "the channels" if problem.inner == 1 else "the inner axis"),
-                Constraint(
-                    ("VW", "DIMX"),
-                    lambda width, across: across == 1 or across < 2 * _vectors(problem, width),
-                    "DIMX must stay below twice the number of vectors; more would have nothing to do",
-                ),
-                DeviceLimit(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
-            ),
-        )
+    def grid(self, problem: LrnProblem, configuration: Configuration) -> tuple[int, int]:
+        return problem.vectors(configuration["VW"]), 1
 
-    def default(self, problem: LrnProblem, limits: DeviceLimits) -> dict[str, int]:
-        width = default_width(limits, _extent(problem))
-        return {"VW": width, "DIMX": default_group(limits, _vectors(problem, width), 1)[0]}
+    def sizes(self, problem: LrnProblem) -> Mapping[str, int]:
+        return problem.sizes | {"SIZE": problem.size}
 
-    def guesses(self, problem: LrnProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        return [default | {"VW": 8}, default | {"DIMX": 16}, default | {"VW": 1, "DIMX": 128}]
-
-    def render(self, problem: LrnProblem, configuration: Configuration) -> Instance:
-        sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner, "SIZE": problem.size}
+    def prelude(self, problem: LrnProblem) -> str:
         numbers = {"BIAS": problem.bias, "FACTOR": problem.alpha / problem.size}
-        prelude = "".join(f"#define {name} {literal(value)}\n" for name, value in numbers.items())
-        prelude += f"#define POWER(x) {_power(problem.beta)}\n"
-        main = Launch(
-            source=prelude + template("lrn_channels.cl", dtype=problem.dtype),
-            entry="lrn_channels",
-            needs=ALONE,
-            writes=("output",),
-            aligned=problem.inner > 1 and aligned(configuration["VW"], problem.inner),
-            options=build_options(sizes | dict(configuration)),
-            global_size=(round_up(_vectors(problem, configuration["VW"]), configuration["DIMX"]), 1),
-            local_size=(configuration["DIMX"], 1),
-            arguments=("input", "output"),
-        )
-        return Instance(main)
+        lines = "".join(f"#define {name} {literal(value)}\n" for name, value in numbers.items())
+        return f"{lines}#define POWER(x) {_power(problem.beta)}\n"
+
+    def distances(self, problem: LrnProblem) -> tuple[int, ...] | None:
+        return (problem.inner,) if problem.inner > 1 else None
 
     def reference(self, problem: LrnProblem, inputs: Mapping[str, Array]) -> Array:
         """Differences of running sums, by another way than tap by tap."""
@@ -133,11 +86,8 @@ class LrnFamily(KernelFamily):
         total = running[:, problem.size :] - running[:, : -problem.size]
         return np.asarray(value / (problem.bias + problem.alpha / problem.size * total) ** problem.beta, problem.dtype)
 
-    def work(self, problem: LrnProblem) -> Work:
-        return Work((2 * problem.size + 5) * math.prod(problem.shape), self.moved_bytes(problem))
-
-    def tolerance(self, problem: LrnProblem) -> Tolerance:
-        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6)
+    def steps(self, problem: LrnProblem) -> int:
+        return 2 * problem.size + 5
 
 
 def _power(beta: float) -> str:
@@ -147,15 +97,6 @@ def _power(beta: float) -> str:
         return f"pow(x, (vec)({literal(beta)}))"
     factors = ["(x)"] * int(whole) + ["sqrt(x)"] * (quarters >= 2) + ["sqrt(sqrt(x))"] * (int(quarters) % 2)
     return " * ".join(factors)
-
-
-def _extent(problem: LrnProblem) -> int:
-    return problem.axis if problem.inner == 1 else problem.inner
-
-
-def _vectors(problem: LrnProblem, width: int) -> int:
-    extent = _extent(problem)
-    return math.prod(problem.shape) // extent * ceil_div(extent, width)
 
 
 FAMILY = LrnFamily()

@@ -51,26 +51,30 @@ def local_bytes(*arrays: int) -> int:
     return sum(round_up(nbytes, ARRAY_ALIGNMENT) for nbytes in arrays)
 
 
+VW = Parameter("VW", VECTOR_WIDTHS, "elements of a vector")
+DIMX = Parameter("DIMX", GROUP_SIZES, "work-items of a work-group along dimension 0")
+DIMY = Parameter("DIMY", GROUP_SIZES, "work-items of a work-group along dimension 1")
+
+
 def group_parameters() -> tuple[Parameter, Parameter]:
     """Return the work-group's shape."""
+    return DIMX, DIMY
+
+
+def group_constraints(limits: DeviceLimits, *names: str) -> tuple[Constraint, ...]:
+    """Return what the device allows for the work-group's shape, given by DIMX and DIMY or the parameters `names`."""
+    names, most = names or ("DIMX", "DIMY"), limits.max_work_group_size
+    sides = zip(names, limits.max_work_item_sizes, strict=False)
     return (
-        Parameter("DIMX", GROUP_SIZES, "work-items of a work-group along dimension 0"),
-        Parameter("DIMY", GROUP_SIZES, "work-items of a work-group along dimension 1"),
+        *(_at_most((name,), size, f"limit of {size}") for name, size in sides),
+        _at_most(names, most, f"{most} work-items per work-group"),
     )
 
 
-def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") -> tuple[Constraint, ...]:
-    """Return what the device allows for the work-group's shape, given by the parameters named x and y."""
-    most, (most_x, most_y, _) = limits.max_work_group_size, limits.max_work_item_sizes
-    return (
-        DeviceLimit((x,), lambda across: across <= most_x, f"{x} must not exceed the device's limit of {most_x}"),
-        DeviceLimit((y,), lambda down: down <= most_y, f"{y} must not exceed the device's limit of {most_y}"),
-        DeviceLimit(
-            (x, y),
-            lambda across, down: across * down <= most,
-            f"{x}*{y} must not exceed the device's {most} work-items per work-group",
-        ),
-    )
+def _at_most(names: tuple[str, ...], most: int, limit: str) -> DeviceLimit:
+    """Return the rule that the product of parameters does not exceed a limit of the device."""
+    reason = f"{'*'.join(names)} must not exceed the device's {limit}"
+    return DeviceLimit(names, lambda *sizes: math.prod(sizes) <= most, reason)
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,18 @@ def busy(names: tuple[str, ...], extent: int, axis: str) -> Constraint:
         names,
         lambda *values: values[-1] == 1 or math.prod(values) < 2 * extent,
         f"{'*'.join(names)} must stay below twice {axis} ({extent}); more would have nothing to do",
+    )
+
+
+def idle_beyond(names: tuple[str, ...], count: Callable[..., int], what: str) -> Constraint:
+    """Return the constraint that the last parameter covers less than twice what the others leave; it may always be 1.
+
+    count: of that, for values of the others. what: its name for people.
+    """
+    return Constraint(
+        names,
+        lambda *values: values[-1] == 1 or values[-1] < 2 * count(*values[:-1]),
+        f"{names[-1]} must stay below twice the number of {what}; more would have nothing to do",
     )
 
 
