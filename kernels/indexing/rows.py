@@ -1,24 +1,29 @@
-"""Share parameters, constraints, guesses and the grid among the families whose templates include rows.cl."""
+"""Define families whose work-items share rows, for which templates include rows.cl."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.indexing.loops import Loops
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.indexing.maps import Guesses, MapFamily, Parameters
+from gputune.kernels.space import Configuration, Constraint, Parameter
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
-    VECTOR_WIDTHS,
+    VW,
     Declared,
     ceil_div,
     default_width,
     fits,
-    group_constraints,
+    idle_beyond,
     local_bytes,
     power_at_least,
     power_at_most,
-    round_up,
 )
+
+ACC = Parameter("ACC", (1, 2, 4, 8), "accumulators of a work-item")
+LANES = Parameter("LANES", GROUP_SIZES, "work-items that share a row")
+DIMY = Parameter("DIMY", GROUP_SIZES, "rows of a work-group")
 
 GPU_ITEMS_PER_UNIT = 64
 """So many work-items a compute unit of a GPU gets by default, where the rows have enough vectors."""
@@ -33,112 +38,96 @@ SHARED = ("VW", "LANES", "DIMY")
 """The parameters that decide the local memory of a work-group."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The rows of `loops`; work-items that share one hand over results in arrays with elements of `sizes` bytes.
-    `accumulators`: how many of them a work-item may have."""
+class RowFamily(MapFamily):
+    """A family that reads each row of its problem's `loops`. LANES work-items share a row, and hand over what each of
+    them has made of its part in local memory."""
 
-    loops: Loops
-    sizes: tuple[int, ...]
-    accumulators: tuple[int, ...] = (1, 2, 4, 8)
+    parameters: ClassVar[Parameters] = (VW, ACC, LANES, DIMY)
+    group = ("LANES", "DIMY")
+    guessed: ClassVar[Guesses] = ({"ACC": 1}, {"ACC": 8}, {"DIMY": 4})
+    guessed_on_cpus: ClassVar[Guesses] = ({"LANES": 4, "ACC": 1, "DIMY": 1},)
+    guessed_beyond_cpus: ClassVar[Guesses] = (
+        {"VW": 4, "ACC": 1, "LANES": 32, "DIMY": 4},
+        {"VW": 1, "ACC": 1, "LANES": 128, "DIMY": 1},
+        {"VW": 1, "ACC": 4, "LANES": 1, "DIMY": 64},
+    )
 
-    def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Return how rows are read and shared."""
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("ACC", self.accumulators, "accumulators of a work-item"),
-                Parameter("LANES", GROUP_SIZES, "work-items that share a row"),
-                Parameter("DIMY", GROUP_SIZES, "rows of a work-group"),
+    def handed(self, problem: Any) -> tuple[int, ...]:
+        """Return the bytes of each number that a work-item hands over for a result."""
+        return (problem.element.sum_bytes,)
+
+    def rules(self, problem: Any) -> tuple[Constraint, ...]:
+        loops = problem.loops
+        return (
+            fits(loops.extent, "the innermost loop"),
+            Constraint(
+                ("VW", "ACC"),
+                lambda width, parts: parts == 1 or parts <= loops.steps(width),
+                "ACC must not exceed the vectors of a row",
             ),
-            (
-                fits(self.loops.extent, "the innermost loop"),
-                Constraint(
-                    ("VW", "ACC"),
-                    lambda width, parts: parts == 1 or parts <= self.loops.steps(width),
-                    "ACC must not exceed the vectors of a row",
-                ),
-                Constraint(
-                    ("VW", "ACC", "LANES"),
-                    lambda width, parts, lanes: lanes == 1 or parts * lanes < 2 * self.loops.steps(width),
-                    "ACC*LANES must stay below twice the vectors of a row; more would have nothing to do",
-                ),
-                Constraint(
-                    ("VW", "DIMY"),
-                    lambda width, down: down == 1 or down < 2 * self.loops.rows(width),
-                    "DIMY must stay below twice the number of rows; more would have nothing to do",
-                ),
-                *group_constraints(limits, "LANES", "DIMY"),
-                self.needs.limit(limits),
+            Constraint(
+                ("VW", "ACC", "LANES"),
+                lambda width, parts, lanes: lanes == 1 or parts * lanes < 2 * loops.steps(width),
+                "ACC*LANES must stay below twice the vectors of a row; more would have nothing to do",
             ),
+            idle_beyond(("VW", "DIMY"), loops.rows, "rows"),
         )
 
-    def default(self, limits: DeviceLimits) -> dict[str, int]:
+    def needs(self, problem: Any) -> Declared:
+        """Declare local memory for partial results if work-items share a row."""
+        along, sizes = problem.loops.along, self.handed(problem)
+
+        def needs(width: int, lanes: int, down: int) -> Needs:
+            results = lanes * down * (1 if along else width)
+            return Needs(local_bytes(*(results * size for size in sizes)), cooperates=True) if lanes > 1 else ALONE
+
+        return Declared(SHARED, needs, "partial results of a work-group")
+
+    def default(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
+        width = default_width(limits, problem.loops.extent)
+        lanes, down = self.sides(problem, width, limits)
+        parts = power_at_most(min(4, max(problem.loops.steps(width) // lanes, 1)))
+        return {"VW": width, "ACC": parts, "LANES": lanes, "DIMY": down}
+
+    def sides(self, problem: Any, width: int, limits: DeviceLimits) -> tuple[int, int]:
         """Give each row a work-item on CPU devices, where a barrier costs more than it gives; elsewhere as many as fill
         the device."""
-        width = default_width(limits, self.loops.extent)
-        steps, rows = self.loops.steps(width), self.loops.rows(width)
+        rows = problem.loops.rows(width)
         if limits.device_type == "cpu":
-            down = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
-            lanes, down = 1, power_at_most(min(down, max(rows // (4 * limits.compute_units), 1), power_at_least(rows)))
-        else:
-            lanes, down = shared(rows, steps, self.loops.along, self._elements(width) * sum(self.sizes), limits)
-        return {
-            "VW": width,
-            "ACC": power_at_most(min(4, self.accumulators[-1], max(steps // lanes, 1))),
-            "LANES": lanes,
-            "DIMY": down,
-        }
+            return 1, min(cpu_rows(rows, limits), power_at_most(max(rows // (4 * limits.compute_units), 1)))
+        return shared(problem.loops, width, sum(self.handed(problem)), limits)
 
-    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """Other guesses than the default."""
-        default = self.default(limits)
-        wanted = [default | {"ACC": 1}, default | {"ACC": 8}, default | {"DIMY": 4}]
-        if limits.device_type == "cpu":
-            wanted += [default | {"LANES": 4, "ACC": 1, "DIMY": 1}]
-        else:
-            wanted += [
-                default | {"VW": 4, "ACC": 1, "LANES": 32, "DIMY": 4},
-                default | {"VW": 1, "ACC": 1, "LANES": 128, "DIMY": 1},
-                default | {"VW": 1, "ACC": 4, "LANES": 1, "DIMY": 64},
-            ]
-        return wanted
+    def grid(self, problem: Any, configuration: Configuration) -> tuple[int, int]:
+        return configuration["LANES"], problem.loops.rows(configuration["VW"])
 
-    @property
-    def needs(self) -> Declared:
-        """The needs of the kernel: local memory for partial results if work-items share a row."""
-        return Declared(SHARED, self._needs, "partial results of a work-group")
+    def sizes(self, problem: Any) -> Mapping[str, int]:
+        return dict(problem.loops.macros())
 
-    def _needs(self, width: int, lanes: int, down: int) -> Needs:
-        elements = lanes * down * self._elements(width)
-        nbytes = local_bytes(*(elements * size for size in self.sizes))
-        return Needs(nbytes, cooperates=True) if lanes > 1 else ALONE
-
-    def _elements(self, width: int) -> int:
-        """Return the elements that a work-item hands over: a vector if vectors lie across rows."""
-        return 1 if self.loops.along else width
-
-    def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Global and local size."""
-        lanes, down = configuration["LANES"], configuration["DIMY"]
-        return (lanes, round_up(self.loops.rows(configuration["VW"]), down)), (lanes, down)
+    def distances(self, problem: Any) -> tuple[int, ...]:
+        return (problem.loops.extent,)
 
 
-def shared(rows: int, steps: int, along: bool, each: int, limits: DeviceLimits) -> tuple[int, int]:
-    """Return LANES and DIMY that fill a GPU with rows of so many vectors.
+def cpu_rows(rows: int, limits: DeviceLimits) -> int:
+    """Return how many of so many rows a work-group of a CPU has at most."""
+    return power_at_most(min(16, limits.max_work_group_size, limits.max_work_item_sizes[1], power_at_least(rows)))
+
+
+def shared(loops: Loops, width: int, nbytes: int, limits: DeviceLimits) -> tuple[int, int]:
+    """Return LANES and DIMY that fill a GPU with rows of vectors of a width.
 
     Where vectors lie along rows, each work-item has a vector of its row, or MANY_ROWS_LANES share a row if there are
     enough rows. Where they lie across, neighbouring rows have neighbouring vectors, so no more work-items share a row
-    than it takes. each: bytes of local memory that a work-item takes when it shares a row.
+    than it takes. nbytes: what a work-item hands over for each result when it shares a row.
     """
+    rows, each = loops.rows(width), nbytes * (1 if loops.along else width)
     enough = GPU_ITEMS_PER_UNIT * limits.compute_units
     most = min(
         GROUP_SIZES[-1], limits.max_work_group_size, limits.max_work_item_sizes[0], limits.local_memory_bytes // each
     )
     wanted = power_at_least(ceil_div(enough, rows))
-    if along:
+    if loops.along:
         wanted = GROUP_SIZES[-1] if rows < enough else MANY_ROWS_LANES
-    lanes = power_at_most(max(min(most, wanted, power_at_least(steps)), 1))
+    lanes = power_at_most(max(min(most, wanted, power_at_least(loops.steps(width))), 1))
     down = min(GROUP // lanes, limits.max_work_group_size // lanes, limits.max_work_item_sizes[1])
     if lanes > 1:
         down = min(down, limits.local_memory_bytes // (lanes * each))

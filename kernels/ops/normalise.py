@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import EMPTY, Chain, literal, rounded
-from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
+from gputune.kernels.family import Array, Problem, TensorSpec, Tolerance
 from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import Rows
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.indexing.rows import RowFamily
 from gputune.kernels.tiling.streaming import check_indices
 
 
@@ -52,13 +49,15 @@ KINDS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class NormaliseProblem:
+class NormaliseProblem(Problem):
     """output = epilogue((input - m) / d * scale + bias), m and d for all elements of `axes` together.
 
     With `kind` "deviation" m is their mean and d = sqrt(variance + epsilon); else m is 0, and d is for "rms"
     sqrt(mean of squares + epsilon), for "l1" and "l2" the norm, where zeros stay zeros. Where there is a `scale` or
     a `bias`, it has the sizes of the axes `varies`, in their order.
     """
+
+    op = "Normalise"
 
     kind: str
     shape: tuple[int, ...]
@@ -70,10 +69,9 @@ class NormaliseProblem:
     epilogue: Chain = EMPTY
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Normalise knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
-        check_float("Normalise", self.dtype)
         if min(self.shape, default=1) < 1:
             raise ValueError(f"Normalise needs positive sizes, not the shape {self.shape}")
         for axes in (self.axes, self.varies):
@@ -97,45 +95,34 @@ class NormaliseProblem:
         return loops_of(self.shape, self.axes, self.varies)
 
 
-class NormaliseFamily(TiledFamily):
+class NormaliseFamily(RowFamily):
     """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
 
     op = "Normalise"
-    floats = FLOATS
+    template = "normalise_rows.cl"
+    accuracy = Tolerance(relative=1e-5, absolute=2e-6)
     survives = NORMS
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
+        value, *operands = super().inputs(problem)
         parameters = (TensorSpec(name, problem.parameter_shape, dtype=problem.dtype) for name in problem.parameters)
-        operands = operand_specs(problem.epilogue, problem.shape, problem.dtype)
-        return (TensorSpec("input", problem.shape, dtype=problem.dtype), *parameters, *operands)
+        return (value, *parameters, *operands)
 
-    def output(self, problem: NormaliseProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape, dtype=problem.dtype)
+    def arguments(self, problem: NormaliseProblem) -> tuple[str, ...]:
+        return ("input", "output", *problem.parameters, *problem.epilogue.operand_names)
 
-    def tiling(self, problem: NormaliseProblem) -> Rows:
-        return Rows(problem.loops, (ELEMENT_TYPES[problem.dtype].sum_bytes,))
+    def sizes(self, problem: NormaliseProblem) -> Mapping[str, int]:
+        kind = {"CENTRED": KINDS[problem.kind].centred, "SCALE": problem.scale, "BIAS": problem.bias}
+        return problem.loops.macros() | kind
 
-    def render(self, problem: NormaliseProblem, configuration: Configuration) -> Instance:
-        loops, kind = problem.loops, KINDS[problem.kind]
-        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
-        macros = {"CENTRED": int(kind.centred), "SCALE": int(problem.scale), "BIAS": int(problem.bias)}
-        main = Launch(
-            source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl", dtype=problem.dtype),
-            entry="normalise_rows",
-            needs=self.tiling(problem).needs.of(configuration),
-            writes=("output",),
-            aligned=aligned(configuration["VW"], loops.extent),
-            options=build_options({**loops.macros(), **macros, **configuration}),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=(
-                "input",
-                "output",
-                *problem.parameters,
-                *problem.epilogue.operand_names,
-            ),
+    def prelude(self, problem: NormaliseProblem) -> str:
+        kind, loops = KINDS[problem.kind], problem.loops
+        parameters = "".join(f", __global const TYPE *restrict {name}" for name in problem.parameters)
+        return (
+            f"{loops.prelude()}{loops.scale_prelude()}#define SCALE_PARAMETERS {parameters}\n"
+            f"#define EPSILON {literal(problem.epsilon)}\n#define MAP(x) {kind.map}\n"
+            f"#define FACTOR(sum) {kind.factor}\n{problem.epilogue.prelude()}"
         )
-        return Instance(main)
 
     def reference(self, problem: NormaliseProblem, inputs: Mapping[str, Array]) -> Array:
         value, kind = inputs["input"].astype(np.float64), KINDS[problem.kind]
@@ -150,22 +137,8 @@ class NormaliseFamily(TiledFamily):
             value = value + inputs["bias"].reshape(shape)
         return problem.epilogue.apply_to(value, inputs).astype(problem.dtype)
 
-    def work(self, problem: NormaliseProblem) -> Work:
-        return Work(math.prod(problem.shape) * (6 + len(problem.epilogue.steps)), self.moved_bytes(problem))
-
-    def tolerance(self, problem: NormaliseProblem) -> Tolerance:
-        return Tolerance.of(problem.dtype, relative=1e-5, absolute=2e-6)
-
-
-def _prelude(problem: NormaliseProblem) -> str:
-    """Return the macros that normalise_rows.cl takes: the loops, the parameters, and the kind."""
-    kind = KINDS[problem.kind]
-    parameters = "".join(f", __global const TYPE *restrict {name}" for name in problem.parameters)
-    return (
-        f"{problem.loops.prelude()}{problem.loops.scale_prelude()}"
-        f"#define SCALE_PARAMETERS {parameters}\n"
-        f"#define EPSILON {literal(problem.epsilon)}\n#define MAP(x) {kind.map}\n#define FACTOR(sum) {kind.factor}\n"
-    )
+    def steps(self, problem: NormaliseProblem) -> int:
+        return 6
 
 
 FAMILY = NormaliseFamily()

@@ -3,19 +3,16 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype, check_float
+from gputune.core.dtypes import ANY, FLOAT
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
+from gputune.kernels.family import Array, Problem, TensorSpec, Tolerance, Work
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import Rows, extremes
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.indexing.maps import EXACT
+from gputune.kernels.indexing.rows import RowFamily, extremes
 from gputune.kernels.tiling.streaming import check_indices
 
 
@@ -84,11 +81,14 @@ SURVIVAL: Mapping[str, Survival] = {
 
 
 @dataclass(frozen=True)
-class ReduceProblem:
+class ReduceProblem(Problem):
     """output = epilogue(`kind` over `axes` of an input of `shape`), without those axes; without any: of each element.
 
     Maximum and minimum are NaN where an element is. The epilogue, of floats only, has operands shaped as the output.
     """
+
+    op = "Reduce"
+    types = ANY
 
     kind: str
     shape: tuple[int, ...]
@@ -96,19 +96,16 @@ class ReduceProblem:
     dtype: str = FLOAT
     epilogue: Chain = EMPTY
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Reduce knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
-        check_dtype("Reduce", self.dtype)
         if min(self.shape, default=1) < 1:
             raise ValueError(f"Reduce needs positive sizes, not the shape {self.shape}")
         if list(self.axes) != sorted(set(self.axes) & set(range(len(self.shape)))):
             raise ValueError(f"Reduce needs axes of {self.shape}, each once and in order, not {self.axes}")
         extreme = self.kind in ("max", "min")
-        if not (ELEMENT_TYPES[self.dtype].is_float or extreme or (KINDS[self.kind].whole and self.dtype != "bool")):
+        if not (self.element.is_float or extreme or (KINDS[self.kind].whole and self.dtype != "bool")):
             raise ValueError(f"Reduce has no {self.kind} of {self.dtype}")
-        if self.epilogue.steps:
-            check_float("Reduce with an epilogue", self.dtype)
         check_indices("Reduce", self.shape)
 
     @property
@@ -120,41 +117,37 @@ class ReduceProblem:
         return loops_of(self.shape, self.axes)
 
 
-class ReduceFamily(TiledFamily):
+class ReduceFamily(RowFamily):
     """One template: vectors along the rows where the innermost axis is reduced, else across them."""
 
     op = "Reduce"
-    floats = FLOATS
-
-    def inputs(self, problem: ReduceProblem) -> tuple[TensorSpec, ...]:
-        operands = operand_specs(problem.epilogue, problem.output, problem.dtype)
-        return (TensorSpec("input", problem.shape, dtype=problem.dtype), *operands)
+    template = "reduce_rows.cl"
 
     def output(self, problem: ReduceProblem) -> TensorSpec:
         return TensorSpec("output", problem.output, dtype=problem.dtype)
 
-    def tiling(self, problem: ReduceProblem) -> Rows:
-        return Rows(problem.loops, (ELEMENT_TYPES[problem.dtype].sum_bytes,))
-
-    def render(self, problem: ReduceProblem, configuration: Configuration) -> Instance:
-        loops = problem.loops
-        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
-        main = Launch(
-            source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl", dtype=problem.dtype),
-            entry="reduce_rows",
-            needs=self.tiling(problem).needs.of(configuration),
-            writes=("output",),
-            aligned=aligned(configuration["VW"], loops.extent),
-            options=build_options({**loops.macros(), **configuration}),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "output", *problem.epilogue.operand_names),
-        )
-        return Instance(main)
+    def prelude(self, problem: ReduceProblem) -> str:
+        kind = KINDS[problem.kind]
+        lowest, highest = extremes(problem.dtype)
+        macros: dict[str, str | int] = {
+            "LOWEST": lowest,
+            "HIGHEST": highest,
+            "SHIFTED": int(kind.shift is not None),
+            "RELATIVE": int(kind.relative),
+            "COMBINE": kind.combine,
+            "MAP(x)": kind.map,
+            "START": kind.start,
+            "FILL": f"(vec)({kind.fill})",
+            "FINISH(x)": kind.finish,
+        }
+        if kind.shift:
+            macros |= dict(zip(("SHIFT_COMBINE", "SHIFT_START", "SHIFT_FINISH(x)"), kind.shift, strict=True))
+        lines = "".join(f"#define {name} {text}\n" for name, text in macros.items())
+        return problem.loops.prelude() + lines + problem.epilogue.prelude()
 
     def reference(self, problem: ReduceProblem, inputs: Mapping[str, Array]) -> Array:
         value = inputs["input"]
-        if ELEMENT_TYPES[problem.dtype].is_float:
+        if problem.element.is_float:
             value = value.astype(np.float64)
         with np.errstate(all="ignore"):
             result = np.asarray(KINDS[problem.kind].compute(value, problem.axes))
@@ -165,7 +158,7 @@ class ReduceFamily(TiledFamily):
     def sample_inputs(self, problem: ReduceProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Numbers whose product is around one and whose sum has a logarithm, where the kind wants that."""
         inputs = super().sample_inputs(problem, generator)
-        if ELEMENT_TYPES[problem.dtype].is_float and problem.kind == "prod" and not problem.epilogue.has_domain:
+        if problem.element.is_float and problem.kind == "prod" and not problem.epilogue.has_domain:
             spread = generator.standard_normal(problem.shape) / math.sqrt(problem.loops.count)
             inputs["input"] = np.exp(spread).astype(problem.dtype)
         elif problem.kind == "log_sum":
@@ -180,34 +173,11 @@ class ReduceFamily(TiledFamily):
         return Work(math.prod(problem.shape) + math.prod(problem.output) * steps, self.moved_bytes(problem))
 
     def tolerance(self, problem: ReduceProblem) -> Tolerance:
-        if not ELEMENT_TYPES[problem.dtype].is_float:
-            return Tolerance(0.0, 0.0)
-        root = math.sqrt(problem.loops.count)
-        return Tolerance.of(
-            problem.dtype,
-            1e-5 + (1e-7 * root if problem.kind == "prod" else 0),
-            1e-6 * (root if problem.kind == "sum" else 1),
-        )
-
-
-def _prelude(problem: ReduceProblem) -> str:
-    """Return the macros that reduce_rows.cl takes: the loops, and the kind."""
-    kind = KINDS[problem.kind]
-    lowest, highest = extremes(problem.dtype)
-    macros: dict[str, Any] = {
-        "LOWEST": lowest,
-        "HIGHEST": highest,
-        "SHIFTED": int(kind.shift is not None),
-        "RELATIVE": int(kind.relative),
-        "COMBINE": kind.combine,
-        "MAP(x)": kind.map,
-        "START": kind.start,
-        "FILL": f"(vec)({kind.fill})",
-        "FINISH(x)": kind.finish,
-    }
-    if kind.shift:
-        macros |= dict(zip(("SHIFT_COMBINE", "SHIFT_START", "SHIFT_FINISH(x)"), kind.shift, strict=True))
-    return problem.loops.prelude() + "".join(f"#define {name} {text}\n" for name, text in macros.items())
+        if not problem.element.is_float:
+            return EXACT
+        root, kind = math.sqrt(problem.loops.count), problem.kind
+        relative = 1e-5 + (1e-7 * root if kind == "prod" else 0)
+        return Tolerance.of(problem.dtype, relative, 1e-6 * (root if kind == "sum" else 1))
 
 
 FAMILY = ReduceFamily()
