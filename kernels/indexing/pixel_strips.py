@@ -1,75 +1,105 @@
-"""Define strips of neighbouring pixels of an NHWC map, for families that compute a few output pixels per work-item."""
+"""Define families that compute strips of neighbouring pixels of NHWC maps, a few output pixels per work-item."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.family import DeviceLimits, Problem, TensorSpec, operand_specs
+from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.space import Configuration, Constraint, Parameter
 from gputune.kernels.tiling.streaming import (
+    DIMX,
+    DIMY,
     VECTOR_WIDTHS,
     busy,
     ceil_div,
-    default_group,
+    check_indices,
     fits,
-    group_constraints,
-    group_parameters,
-    round_up,
+    idle_beyond,
     whole_width,
 )
 from gputune.kernels.tiling.window import Pair
 
 
 @dataclass(frozen=True)
-class PixelStrips:
-    """Maps of `output` (height, width) pixels, a vector of channels of WPT neighbours of a row per work-item."""
+class PixelProblem(Problem):
+    """A problem that makes NHWC maps of `output` (height, width) out of NHWC maps."""
 
     batch: int
-    output: Pair
+    height: int
+    width: int
     channels: int
+    output: Pair
+
+    def __post_init__(self) -> None:
+        if min(*self.input_shape, *self.output) < 1:
+            raise ValueError(f"{self.op} needs positive sizes, not {self.input_shape} and {self.output}")
+        check_indices(self.op, self.input_shape, self.output_shape)
+        super().__post_init__()
+
+    @property
+    def size(self) -> Pair:
+        """Height and width of the input."""
+        return self.height, self.width
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.size, self.channels)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.output, self.channels)
 
     def strips(self, pixels: int) -> int:
         """Return how many strips of so many pixels, or fewer at the end of a row, the output consists of."""
         return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
 
-    def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Vectors, strips and work-groups."""
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
-                Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring output pixels of a work-item"),
-                *group_parameters(),
-            ),
-            (
-                fits(self.channels, "the channels"),
-                busy(("WPT",), self.output[1], "the output's width"),
-                busy(("VW", "DIMX"), self.channels, "the channels"),
-                Constraint(
-                    ("WPT", "DIMY"),
-                    lambda strip, down: down == 1 or down < 2 * self.strips(strip),
-                    "DIMY must stay below twice the number of strips; more would have nothing to do",
-                ),
-                *group_constraints(limits),
-            ),
+
+class PixelFamily(MapFamily):
+    """A family of PixelProblems: a vector of channels of WPT neighbours of a row per work-item."""
+
+    parameters = (
+        Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+        Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring output pixels of a work-item"),
+        DIMX,
+        DIMY,
+    )
+    guessed = (
+        {"WPT": 16, "DIMY": 4},
+        {"WPT": 4, "DIMX": 1, "DIMY": 16},
+        {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
+        {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
+    )
+
+    def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
+        operands = operand_specs(problem.epilogue, problem.output_shape, problem.dtype)
+        return (TensorSpec("input", problem.input_shape, dtype=problem.dtype), *operands)
+
+    def output(self, problem: Any) -> TensorSpec:
+        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
+
+    def rules(self, problem: Any) -> tuple[Constraint, ...]:
+        return (
+            fits(problem.channels, "the channels"),
+            busy(("WPT",), problem.output[1], "the output's width"),
+            busy(("VW", "DIMX"), problem.channels, "the channels"),
+            idle_beyond(("WPT", "DIMY"), problem.strips, "strips"),
         )
 
-    def default(self, limits: DeviceLimits) -> dict[str, int]:
+    def widths(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
         """Whole vectors of channels; on CPUs long strips."""
-        width = whole_width(limits, self.channels)
-        strip = 8 if limits.device_type == "cpu" and self.output[1] >= 8 else 1
-        across, down = default_group(limits, ceil_div(self.channels, width), self.strips(strip))
-        return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
+        strip = 8 if limits.device_type == "cpu" and problem.output[1] >= 8 else 1
+        return {"VW": whole_width(limits, problem.channels), "WPT": strip}
 
-    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """Return what won elsewhere."""
-        default = self.default(limits)
-        return [
-            default | {"WPT": 16, "DIMY": 4},
-            default | {"WPT": 4, "DIMX": 1, "DIMY": 16},
-            default | {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
-            default | {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
-        ]
+    def grid(self, problem: Any, configuration: Configuration) -> tuple[int, int]:
+        return ceil_div(problem.channels, configuration["VW"]), problem.strips(configuration["WPT"])
 
-    def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(global size, local size)."""
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        vectors, strips = ceil_div(self.channels, configuration["VW"]), self.strips(configuration["WPT"])
-        return (round_up(vectors, across), round_up(strips, down)), (across, down)
+    def sizes(self, problem: Any) -> Mapping[str, int]:
+        names = ("MAPS", "HEIGHT", "WIDTH", "CHANNELS", "OUT_HEIGHT", "OUT_WIDTH")
+        return dict(zip(names, (*problem.input_shape, *problem.output), strict=True))
+
+    def prelude(self, problem: Any) -> str:
+        return str(problem.epilogue.prelude())
+
+    def distances(self, problem: Any) -> tuple[int, ...]:
+        return (problem.channels,)

@@ -6,27 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import EMPTY, Chain, literal
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-    operand_specs,
-)
+from gputune.kernels.family import Array, TensorSpec, Tolerance
 from gputune.kernels.hard_values import WEIGHTED
-from gputune.kernels.indexing.pixel_strips import PixelStrips
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.streaming import (
-    check_indices,
-)
+from gputune.kernels.indexing.pixel_strips import PixelFamily, PixelProblem
 from gputune.kernels.tiling.window import Pair
 
 TABLES = ("rows", "row_weights", "columns", "column_weights")
@@ -35,7 +19,7 @@ likewise for its columns."""
 
 
 @dataclass(frozen=True)
-class ResampleProblem:
+class ResampleProblem(PixelProblem):
     """output[n, y, x, c] = epilogue(sum over i, j of
     row_weights[y, i] * column_weights[x, j] * input[n, rows[y, i], columns[x, j], c]).
 
@@ -43,51 +27,33 @@ class ResampleProblem:
     weights of an element lack to one is `outside`. The epilogue's operands are output-shaped.
     """
 
-    batch: int
-    height: int
-    width: int
-    channels: int
-    output: Pair
+    op = "Resample"
+
     taps: Pair
     outside: float = 0.0
     epilogue: Chain = EMPTY
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        check_float("Resample", self.dtype)
-        if min(*self.input_shape, *self.output, *self.taps) < 1:
-            raise ValueError("Resample needs positive sizes, and one tap at least")
+    def check(self) -> None:
+        if min(self.taps) < 1:
+            raise ValueError(f"Resample needs one tap at least, not {self.taps}")
         if not math.isfinite(self.outside):
             raise ValueError(f"Resample needs a finite number outside of the map, not {self.outside}")
-        check_indices("Resample", self.input_shape, self.output_shape)
-
-    @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, self.height, self.width, self.channels)
-
-    @property
-    def output_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, *self.output, self.channels)
 
 
-class ResampleFamily(TiledFamily):
+class ResampleFamily(PixelFamily):
     """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
 
     op = "Resample"
-    floats = FLOATS
+    template = "resample_taps.cl"
+    accuracy = Tolerance(relative=1e-5, absolute=1e-6)
     survives = WEIGHTED
 
     def inputs(self, problem: ResampleProblem) -> tuple[TensorSpec, ...]:
+        value, *operands = super().inputs(problem)
         shapes = [(size, taps) for size, taps in zip(problem.output, problem.taps, strict=True) for _ in range(2)]
         tables = zip(TABLES, shapes, ("int32", problem.dtype) * 2, strict=True)
-        return (
-            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
-            *(TensorSpec(name, shape, constant=True, dtype=dtype) for name, shape, dtype in tables),
-            *operand_specs(problem.epilogue, problem.output_shape, problem.dtype),
-        )
-
-    def output(self, problem: ResampleProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
+        return (value, *(TensorSpec(name, shape, True, dtype) for name, shape, dtype in tables), *operands)
 
     def sample_inputs(self, problem: ResampleProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Places all over the map, and weights that add up to one, as interpolation has them."""
@@ -100,32 +66,12 @@ class ResampleFamily(TiledFamily):
             inputs[weights] = (drawn / drawn.sum(axis=1, keepdims=True)).astype(problem.dtype)
         return inputs
 
-    def tiling(self, problem: ResampleProblem) -> PixelStrips:
-        return PixelStrips(problem.batch, problem.output, problem.channels)
+    def sizes(self, problem: ResampleProblem) -> Mapping[str, int]:
+        taps = zip(("TAPS_Y", "TAPS_X"), problem.taps, strict=True)
+        return {**super().sizes(problem), **dict(taps)}
 
-    def render(self, problem: ResampleProblem, configuration: Configuration) -> Instance:
-        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
-        macros = {
-            "MAPS": problem.batch,
-            "HEIGHT": problem.height,
-            "WIDTH": problem.width,
-            "CHANNELS": problem.channels,
-            **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
-            **dict(zip(("TAPS_Y", "TAPS_X"), problem.taps, strict=True)),
-        }
-        outside = f"#define OUTSIDE {literal(problem.outside)}\n"
-        main = Launch(
-            source=outside + problem.epilogue.prelude() + template("resample_taps.cl", dtype=problem.dtype),
-            entry="resample_taps",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], problem.channels),
-            options=build_options(macros | dict(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", *TABLES, "output", *problem.epilogue.operand_names),
-        )
-        return Instance(main)
+    def prelude(self, problem: ResampleProblem) -> str:
+        return f"#define OUTSIDE {literal(problem.outside)}\n{super().prelude(problem)}"
 
     def reference(self, problem: ResampleProblem, inputs: Mapping[str, Array]) -> Array:
         value, whole = inputs["input"].astype(np.float64), np.ones(1)
@@ -138,12 +84,8 @@ class ResampleFamily(TiledFamily):
         value += (1 - whole.reshape(problem.output))[..., None] * problem.outside
         return problem.epilogue.apply_to(value, inputs).astype(problem.dtype)
 
-    def work(self, problem: ResampleProblem) -> Work:
-        steps = 2 * math.prod(problem.taps) + len(problem.epilogue.steps)
-        return Work(math.prod(problem.output_shape) * steps, self.moved_bytes(problem))
-
-    def tolerance(self, problem: ResampleProblem) -> Tolerance:
-        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6)
+    def steps(self, problem: ResampleProblem) -> int:
+        return 2 * math.prod(problem.taps)
 
 
 FAMILY = ResampleFamily()
