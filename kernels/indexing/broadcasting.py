@@ -6,20 +6,12 @@ Such a kernel has one row of vectors along the innermost loop, and folds every o
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import Configuration, Parameter, TuningSpace
-from gputune.kernels.tiling.streaming import (
-    VECTOR_WIDTHS,
-    busy,
-    ceil_div,
-    default_group,
-    default_width,
-    fits,
-    group_constraints,
-    group_parameters,
-    round_up,
-)
+from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.space import Configuration, Constraint, Parameter
+from gputune.kernels.tiling.streaming import DIMX, DIMY, VW, busy, ceil_div, default_width, fits
 
 Shape = tuple[int, ...]
 
@@ -59,58 +51,58 @@ class Loops:
             below *= size
         return " + ".join(reversed(terms))
 
-    def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Return how vectors and rows are shared among work-items."""
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("WPTX", (1, 2, 4, 8), "vectors of a work-item along a row"),
-                Parameter("WPTY", (1, 2, 4, 8), "rows of a work-item"),
-                *group_parameters(),
-            ),
-            (
-                fits(self.inner, "a row"),
-                busy(("VW", "WPTX"), self.inner, "the elements of a row"),
-                busy(("WPTY",), self.rows, "the number of rows"),
-                busy(("VW", "WPTX", "DIMX"), self.inner, "the elements of a row"),
-                busy(("WPTY", "DIMY"), self.rows, "the number of rows"),
-                *group_constraints(limits),
-            ),
+    def macros(self) -> dict[str, int]:
+        """Return the sizes under the names that templates use."""
+        return {"INNER": self.inner, "ROWS": self.rows}
+
+
+class LoopFamily(MapFamily):
+    """A family that writes an output along the `loops` of its problem, the vectors of each row and the rows shared
+    among work-items.
+
+    Of single elements PoCL makes vectors by itself, across a work-group. In groups of 32x32 they were 1.3 to 2.1 times
+    as fast as the default in nine of ten chains of real models, and 0.4 times in the tenth.
+    """
+
+    parameters = (
+        VW,
+        Parameter("WPTX", (1, 2, 4, 8), "vectors of a work-item along a row"),
+        Parameter("WPTY", (1, 2, 4, 8), "rows of a work-item"),
+        DIMX,
+        DIMY,
+    )
+    guessed = (
+        {"WPTY": 4},
+        {"WPTX": 4},
+        {"WPTX": 2, "WPTY": 2},
+        {"VW": 16, "WPTX": 8, "DIMX": 1},
+        {"VW": 4, "DIMX": 64, "DIMY": 1},
+        {"VW": 1, "DIMX": 128, "DIMY": 1},
+        {"VW": 1, "DIMX": 32, "DIMY": 32},
+    )
+
+    def rules(self, problem: Any) -> tuple[Constraint, ...]:
+        loops = problem.loops
+        return (
+            fits(loops.inner, "a row"),
+            busy(("VW", "WPTX"), loops.inner, "the elements of a row"),
+            busy(("WPTY",), loops.rows, "the number of rows"),
+            busy(("VW", "WPTX", "DIMX"), loops.inner, "the elements of a row"),
+            busy(("WPTY", "DIMY"), loops.rows, "the number of rows"),
         )
 
-    def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """Choose a vector of the device's width per work-item."""
-        width = default_width(limits, self.inner)
-        across, down = default_group(limits, ceil_div(self.inner, width), self.rows)
-        return {"VW": width, "WPTX": 1, "WPTY": 1, "DIMX": across, "DIMY": down}
+    def widths(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
+        return {"VW": default_width(limits, problem.loops.inner), "WPTX": 1, "WPTY": 1}
 
-    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """More work for a work-item, wider and narrower vectors.
+    def grid(self, problem: Any, configuration: Configuration) -> tuple[int, int]:
+        loops, run = problem.loops, configuration["VW"] * configuration["WPTX"]
+        return ceil_div(loops.inner, run), ceil_div(loops.rows, configuration["WPTY"])
 
-        Of single elements PoCL makes vectors by itself, across a work-group. In groups of 32x32 they were 1.3 to 2.1
-        times as fast as the default in nine of ten chains of real models, and 0.4 times in the tenth.
-        """
-        default = self.default(limits)
-        return [
-            default | {"WPTY": 4},
-            default | {"WPTX": 4},
-            default | {"WPTX": 2, "WPTY": 2},
-            default | {"VW": 16, "WPTX": 8, "DIMX": 1},
-            default | {"VW": 4, "DIMX": 64, "DIMY": 1},
-            default | {"VW": 1, "DIMX": 128, "DIMY": 1},
-            default | {"VW": 1, "DIMX": 32, "DIMY": 32},
-        ]
+    def sizes(self, problem: Any) -> Mapping[str, int]:
+        return dict(problem.loops.macros())
 
-    def macros(self, configuration: Configuration) -> Mapping[str, int]:
-        """Return what a template is told: INNER, ROWS and the parameters."""
-        return {"INNER": self.inner, "ROWS": self.rows} | dict(configuration)
-
-    def grid(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(global size, local size): dimension 0 runs over vectors, dimension 1 over rows."""
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        vectors = ceil_div(self.inner, configuration["VW"] * configuration["WPTX"])
-        rows = ceil_div(self.rows, configuration["WPTY"])
-        return (round_up(vectors, across), round_up(rows, down)), (across, down)
+    def distances(self, problem: Any) -> Shape:
+        return tuple(problem.loops.distances)
 
 
 def collapse(shape: Shape, shapes: tuple[Shape, ...]) -> Loops:

@@ -3,30 +3,16 @@
 See elementwise_chain.cl.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import Chain
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec, Tolerance
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.indexing.broadcasting import LoopFamily, Loops, check_broadcasts, collapse
 from gputune.kernels.tiling.streaming import LINE_FLOATS, ceil_div, check_indices, power_at_least
 from gputune.kernels.tiling.workgroups import few_registers
 
@@ -37,11 +23,13 @@ LEAST_INNER = 4 * LINE_FLOATS
 
 
 @dataclass(frozen=True)
-class ElementwiseProblem:
+class ElementwiseProblem(Problem):
     """output = chain(input, operands), everything broadcast to `shape` by numpy's rules.
 
     `constant_operands` holds the numbers of the operands that are known at generation time.
     """
+
+    op = "Elementwise"
 
     shape: tuple[int, ...]
     operand_shapes: tuple[tuple[int, ...], ...]
@@ -50,8 +38,7 @@ class ElementwiseProblem:
     constant_operands: tuple[int, ...] = ()
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        check_float("Elementwise", self.dtype)
+    def check(self) -> None:
         if len(self.operand_shapes) != self.chain.operands:
             given = len(self.operand_shapes)
             raise ValueError(f"the chain reads {self.chain.operands} operands, {given} shapes are given")
@@ -60,86 +47,59 @@ class ElementwiseProblem:
         check_broadcasts("Elementwise", self.shape, (self.input_shape, *self.operand_shapes))
         check_indices("Elementwise", self.shape)
 
+    @property
+    def loops(self) -> Loops:
+        """The loops of the output; input 0 is the value, input k + 1 is operand k."""
+        return collapse(self.shape, (self.input_shape, *self.operand_shapes))
 
-class ElementwiseFamily(TiledFamily):
+
+class ElementwiseFamily(LoopFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
     op = "Elementwise"
-    floats = FLOATS
+    template = "elementwise_chain.cl"
+    accuracy = Tolerance(relative=1e-5, absolute=1e-6)
     survives = MOVES
 
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:
-        operands = enumerate(problem.operand_shapes)
-        return (
-            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
-            *(
-                TensorSpec(f"operand{k}", shape, k in problem.constant_operands, dtype=problem.dtype)
-                for k, shape in operands
-            ),
-        )
-
-    def output(self, problem: ElementwiseProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape, dtype=problem.dtype)
-
-    def tiling(self, problem: ElementwiseProblem) -> Loops:
-        """Return the loops of a problem; input 0 is the value, input k + 1 is operand k."""
-        return collapse(problem.shape, (problem.input_shape, *problem.operand_shapes))
+        given = enumerate(problem.operand_shapes)
+        operands = (TensorSpec(f"operand{k}", of, k in problem.constant_operands, problem.dtype) for k, of in given)
+        return (TensorSpec("input", problem.input_shape, dtype=problem.dtype), *operands)
 
     def default(self, problem: ElementwiseProblem, limits: DeviceLimits) -> dict[str, int]:
         """On a CPU with AVX2 a work-item has up to 128 elements of a row, as vectors of a cache's line: 1.1 to 1.4
         times as fast as one vector each, or 2 where rows come from memory."""
-        loops, usual = self.tiling(problem), super().default(problem, limits)
+        loops, usual = problem.loops, super().default(problem, limits)
         if not few_registers(limits) or loops.inner < LEAST_INNER:
             return usual
         vectors = power_at_least(ceil_div(loops.inner, LINE_FLOATS))
         run = {"VW": LINE_FLOATS, "WPTX": min(vectors, MOST_VECTORS)}
         wanted = usual | run | {"DIMX": 1, "DIMY": ROWS_TOGETHER}
-        return usual if loops.space(limits).violations(wanted) else wanted
+        return usual if self.space(problem, limits).violations(wanted) else wanted
 
-    def render(self, problem: ElementwiseProblem, configuration: Configuration) -> Instance:
-        loops = self.tiling(problem)
-        global_size, local_size = loops.grid(configuration)
-        main = Launch(
-            source=_prelude(problem.chain, loops) + template("elementwise_chain.cl", dtype=problem.dtype),
-            entry="elementwise_chain",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *loops.distances),
-            options=build_options(loops.macros(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "output", *problem.chain.operand_names),
+    def prelude(self, problem: ElementwiseProblem) -> str:
+        chain, loops = problem.chain, problem.loops
+
+        def read(name: str, which: int) -> str:
+            offset = loops.row_offset(which)
+            if loops.steps[which][-1]:
+                return f"LOAD({name}, {offset} + (x))" if offset else f"LOAD({name}, x)"
+            return f"SPLAT({name}, {offset or 0})"
+
+        parameters = "".join(f", __global const TYPE *restrict {name}" for name in chain.operand_names)
+        statements = chain.source("(value)", [read(name, k + 1) for k, name in enumerate(chain.operand_names)], "vec")
+        return (
+            f"#define OPERAND_PARAMETERS {parameters}\n"
+            f"#define VALUE(row, x) {read('input', 0)}\n"
+            f"#define CHAIN(value, row, x) {{ {statements} }}\n"
         )
-        return Instance(main)
 
     def reference(self, problem: ElementwiseProblem, inputs: Mapping[str, Array]) -> Array:
         value = np.broadcast_to(inputs["input"], problem.shape)
         return problem.chain.apply_to(value, inputs)
 
-    def work(self, problem: ElementwiseProblem) -> Work:
-        return Work(math.prod(problem.shape) * len(problem.chain.steps), self.moved_bytes(problem))
-
-    def tolerance(self, problem: ElementwiseProblem) -> Tolerance:
-        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6)
-
-
-def _prelude(chain: Chain, loops: Loops) -> str:
-    """Return the macros that elementwise_chain.cl takes: what an element is, and what is done to it."""
-
-    def read(name: str, which: int) -> str:
-        offset = loops.row_offset(which)
-        if loops.steps[which][-1]:
-            return f"LOAD({name}, {offset} + (x))" if offset else f"LOAD({name}, x)"
-        return f"SPLAT({name}, {offset or 0})"
-
-    names = chain.operand_names
-    parameters = "".join(f", __global const TYPE *restrict {name}" for name in names)
-    statements = chain.source("(value)", [read(name, k + 1) for k, name in enumerate(names)], "vec")
-    return (
-        f"#define OPERAND_PARAMETERS {parameters}\n"
-        f"#define VALUE(row, x) {read('input', 0)}\n"
-        f"#define CHAIN(value, row, x) {{ {statements} }}\n"
-    )
+    def steps(self, problem: ElementwiseProblem) -> int:
+        return len(problem.chain.steps)
 
 
 FAMILY = ElementwiseFamily()

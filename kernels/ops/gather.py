@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
-from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
+from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT
+from gputune.kernels.family import Array, Problem, TensorSpec, Work
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.indexing.broadcasting import Loops
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, moved, template
+from gputune.kernels.indexing.broadcasting import LoopFamily, Loops
 from gputune.kernels.tiling.streaming import check_indices
 
 INDEX_TYPES = ("int32", "int64")
 
 
 @dataclass(frozen=True)
-class GatherProblem:
+class GatherProblem(Problem):
     """output[i, x] = input[i . steps + sum over k of found(indices[i . lookups + k], extents[k]) * spans[k] + x].
 
     i counts `sizes`, and x `inner` neighbouring elements. The input is seen as a line of `elements`, and so is the
     tensor of `indices`. found is the index, from the end where it is negative, and cut to 0 ... extent - 1.
     """
+
+    op = "Gather"
+    types = ANY
 
     elements: int
     indices: int
@@ -37,8 +37,7 @@ class GatherProblem:
     index_dtype: str = "int64"
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        check_dtype("Gather", self.dtype)
+    def check(self) -> None:
         if self.index_dtype not in INDEX_TYPES:
             raise ValueError(f"Gather knows indices of {' and '.join(INDEX_TYPES)}, not {self.index_dtype}")
         if not len(self.sizes) == len(self.steps) == len(self.lookups) or len(self.extents) != len(self.spans):
@@ -61,11 +60,12 @@ class GatherProblem:
         return Loops((*self.sizes, self.inner), ((*self.steps, 1), (*self.lookups, 0)))
 
 
-class GatherFamily(TiledFamily):
+class GatherFamily(LoopFamily):
     """One template: vectors of what an index points at, every loop around it folded into rows."""
 
     op = "Gather"
-    floats = FLOATS
+    template = "gather_rows.cl"
+    moves = True
     survives = MOVES
 
     def inputs(self, problem: GatherProblem) -> tuple[TensorSpec, ...]:
@@ -83,24 +83,17 @@ class GatherFamily(TiledFamily):
         indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
         return super().sample_inputs(problem, generator) | {"indices": indices}
 
-    def tiling(self, problem: GatherProblem) -> Loops:
-        return problem.loops
+    def distances(self, problem: GatherProblem) -> tuple[int, ...]:
+        return (*problem.loops.distances, *problem.spans)
 
-    def render(self, problem: GatherProblem, configuration: Configuration) -> Instance:
+    def prelude(self, problem: GatherProblem) -> str:
         loops = problem.loops
-        global_size, local_size = loops.grid(configuration)
-        main = Launch(
-            source=_prelude(problem) + template("gather_rows.cl", dtype=moved(problem.dtype)),
-            entry="gather_rows",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *loops.distances, *problem.spans),
-            options=build_options(loops.macros(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "indices", "output"),
+        found = zip(problem.extents, problem.spans, strict=True)
+        return (
+            f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
+            f"#define PLACE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
+            f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in enumerate(found))}\n"
         )
-        return Instance(main)
 
     def reference(self, problem: GatherProblem, inputs: Mapping[str, Array]) -> Array:
         rows = np.indices(problem.sizes).reshape(len(problem.sizes), -1)
@@ -114,25 +107,10 @@ class GatherFamily(TiledFamily):
     def work(self, problem: GatherProblem) -> Work:
         return Work(0, 2 * self.output(problem).nbytes + self.inputs(problem)[1].nbytes)
 
-    def tolerance(self, problem: GatherProblem) -> Tolerance:
-        return Tolerance(relative=0.0, absolute=0.0)
-
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return how many elements lie between neighbours along each axis."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def _prelude(problem: GatherProblem) -> str:
-    """Return the macros that gather_rows.cl takes: the indices' type, where a row begins, and what its indices
-    count."""
-    loops = problem.loops
-    found = zip(problem.extents, problem.spans, strict=True)
-    return (
-        f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
-        f"#define PLACE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
-        f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in enumerate(found))}\n"
-    )
 
 
 FAMILY = GatherFamily()

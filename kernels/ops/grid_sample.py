@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
-from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
+from gputune.core.dtypes import FLOAT
+from gputune.kernels.family import Array, TensorSpec, Tolerance
 from gputune.kernels.hard_values import WEIGHTED
-from gputune.kernels.indexing.broadcasting import Loops
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.indexing.broadcasting import LoopFamily, Loops
+from gputune.kernels.indexing.pixel_strips import PixelProblem
 from gputune.kernels.tiling.streaming import check_indices
-from gputune.kernels.tiling.window import Pair
 
 TAPS: Mapping[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
 """Elements along each axis that a result is made of."""
@@ -24,36 +21,30 @@ PADDINGS = ("zeros", "border", "reflection")
 
 
 @dataclass(frozen=True)
-class GridSampleProblem:
+class GridSampleProblem(PixelProblem):
     """output[n, y, x, c] = input[n, row, column, c], interpolated, where grid[n, y, x] = (column, row).
 
     The grid counts from -1 to 1: from centre to centre of the outer elements where it is `aligned`, else from border
     to border. `output` is (height, width).
     """
 
-    batch: int
-    height: int
-    width: int
-    channels: int
-    output: Pair
+    op = "GridSample"
+
     kind: str = "linear"
     padding: str = "zeros"
     aligned: bool = False
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        check_float("GridSample", self.dtype)
+    def check(self) -> None:
         if self.kind not in TAPS or self.padding not in PADDINGS:
             raise ValueError(
                 f"GridSample knows {', '.join(TAPS)} with {', '.join(PADDINGS)}, not {self.kind} with {self.padding}"
             )
-        if min(self.batch, self.height, self.width, self.channels, *self.output) < 1:
-            raise ValueError("GridSample needs positive sizes")
-        check_indices("GridSample", self.input_shape, (self.batch, *self.output, max(self.channels, 2)))
+        check_indices("GridSample", self.grid_shape)
 
     @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, self.height, self.width, self.channels)
+    def grid_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.output, 2)
 
     @property
     def loops(self) -> Loops:
@@ -61,21 +52,22 @@ class GridSampleProblem:
         return Loops((self.batch * math.prod(self.output), self.channels), ((self.channels, 1),))
 
 
-class GridSampleFamily(TiledFamily):
+class GridSampleFamily(LoopFamily):
     """One template: a vector of channels of an output pixel."""
 
     op = "GridSample"
-    floats = FLOATS
+    template = "grid_sample_taps.cl"
+    accuracy = Tolerance(relative=1e-4, absolute=1e-5)  # a place is a float, and a weight what it lacks to the next
     survives = WEIGHTED
 
     def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:
         return (
             TensorSpec("input", problem.input_shape, dtype=problem.dtype),
-            TensorSpec("grid", (problem.batch, *problem.output, 2), dtype=problem.dtype),
+            TensorSpec("grid", problem.grid_shape, dtype=problem.dtype),
         )
 
     def output(self, problem: GridSampleProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output, problem.channels), dtype=problem.dtype)
+        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
 
     def sample_inputs(self, problem: GridSampleProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Places on the map and beyond it, none of them halfway between two elements, where roundings decide."""
@@ -87,32 +79,10 @@ class GridSampleFamily(TiledFamily):
         scaled = 2 * place / np.maximum(sizes - 1, 1) - 1 if problem.aligned else (2 * place + 1) / sizes - 1
         return inputs | {"grid": scaled.astype(problem.dtype)}
 
-    def tiling(self, problem: GridSampleProblem) -> Loops:
-        return problem.loops
-
-    def render(self, problem: GridSampleProblem, configuration: Configuration) -> Instance:
-        loops = problem.loops
-        global_size, local_size = loops.grid(configuration)
-        macros = {
-            "PIXELS": math.prod(problem.output),
-            "HEIGHT": problem.height,
-            "WIDTH": problem.width,
-            "TAPS": TAPS[problem.kind],
-            "PADDING": PADDINGS.index(problem.padding),
-            "ALIGNED": int(problem.aligned),
-        }
-        main = Launch(
-            source=template("grid_sample_taps.cl", dtype=problem.dtype),
-            entry="grid_sample_taps",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *loops.distances),
-            options=build_options(macros | dict(loops.macros(configuration))),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "grid", "output"),
-        )
-        return Instance(main)
+    def sizes(self, problem: GridSampleProblem) -> Mapping[str, int]:
+        sizes = {"PIXELS": math.prod(problem.output), "HEIGHT": problem.height, "WIDTH": problem.width}
+        kind = {"TAPS": TAPS[problem.kind], "PADDING": PADDINGS.index(problem.padding), "ALIGNED": problem.aligned}
+        return problem.loops.macros() | sizes | kind
 
     def reference(self, problem: GridSampleProblem, inputs: Mapping[str, Array]) -> Array:
         grid = inputs["grid"].astype(np.float64)
@@ -124,12 +94,8 @@ class GridSampleFamily(TiledFamily):
         sampled: Array = np.einsum("nph,npw,nhwc->npc", rows, columns, maps, optimize=True)
         return sampled.reshape(self.output(problem).shape).astype(problem.dtype)
 
-    def work(self, problem: GridSampleProblem) -> Work:
-        return Work(2 * TAPS[problem.kind] ** 2 * math.prod(self.output(problem).shape), self.moved_bytes(problem))
-
-    def tolerance(self, problem: GridSampleProblem) -> Tolerance:
-        # A place is a float, and a weight what it lacks to the next.
-        return Tolerance.of(problem.dtype, relative=1e-4, absolute=1e-5)
+    def steps(self, problem: GridSampleProblem) -> int:
+        return 2 * TAPS[problem.kind] ** 2
 
 
 def _weights(problem: GridSampleProblem, grid: Array, size: int) -> Array:

@@ -277,7 +277,7 @@ class ScatterFamily(KernelFamily):
             needs=ALONE,
             writes=("output",),
             aligned=aligned(configuration["VW"], *loops.distances, problem.step, problem.update_step),
-            options=build_options(sizes | dict(loops.macros(configuration))),
+            options=build_options(sizes | loops.macros() | dict(configuration)),
             global_size=(
                 round_up(vectors, configuration["DIMX"]),
                 round_up(loops.rows * configuration["PARTS"], down),

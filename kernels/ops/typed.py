@@ -3,19 +3,15 @@
 See typed_elements.cl.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF
-from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
+from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT, FLOATS, HALF
+from gputune.kernels.family import Array, Problem, TensorSpec, Tolerance
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
-from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.indexing.broadcasting import LoopFamily, Loops, check_broadcasts, collapse
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.typed_functions import TYPED
 
@@ -26,11 +22,14 @@ SURVIVAL: Mapping[str, Survival] = {
 
 
 @dataclass(frozen=True)
-class TypedProblem:
+class TypedProblem(Problem):
     """output = function(inputs), everything broadcast to `shape` by numpy's rules; `dtype` is the result's.
 
     `function` is one of TYPED, which says what types it knows.
     """
+
+    op = "Typed"
+    types = ANY
 
     function: str
     shape: tuple[int, ...]
@@ -38,7 +37,7 @@ class TypedProblem:
     input_dtypes: tuple[str, ...]
     dtype: str
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.function not in TYPED:
             raise ValueError(f"unknown function {self.function!r}; there are {', '.join(TYPED)}")
         TYPED[self.function].check(self.function, self.input_dtypes, self.dtype)
@@ -47,19 +46,20 @@ class TypedProblem:
         check_broadcasts("Typed", self.shape, self.input_shapes)
         check_indices("Typed", self.shape)
 
+    @property
+    def loops(self) -> Loops:
+        return collapse(self.shape, self.input_shapes)
 
-class TypedFamily(TiledFamily):
+
+class TypedFamily(LoopFamily):
     """One template: vectors along the innermost loop, computed lane by lane."""
 
     op = "Typed"
-    floats = FLOATS
+    template = "typed_elements.cl"
 
     def inputs(self, problem: TypedProblem) -> tuple[TensorSpec, ...]:
         typed = enumerate(zip(problem.input_shapes, problem.input_dtypes, strict=True))
         return tuple(TensorSpec(f"input{k}", shape, dtype=dtype) for k, (shape, dtype) in typed)
-
-    def output(self, problem: TypedProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def of_floats(self, problem: TypedProblem, dtype: str) -> TypedProblem:
         def other(each: str) -> str:
@@ -67,26 +67,44 @@ class TypedFamily(TiledFamily):
 
         return replace(problem, input_dtypes=tuple(map(other, problem.input_dtypes)), dtype=other(problem.dtype))
 
-    def tiling(self, problem: TypedProblem) -> Loops:
-        return collapse(problem.shape, problem.input_shapes)
+    def arguments(self, problem: TypedProblem) -> tuple[str, ...]:
+        return ("output", *(spec.name for spec in self.inputs(problem)))
 
-    def render(self, problem: TypedProblem, configuration: Configuration) -> Instance:
-        loops = self.tiling(problem)
-        global_size, local_size = loops.grid(configuration)
+    def seen(self, problem: TypedProblem) -> str:
         seen = map(TYPED[problem.function].seen, (*problem.input_dtypes, problem.dtype))
-        converts = any(each.converts for each in seen)
-        main = Launch(
-            source=_prelude(problem, loops) + template("typed_elements.cl", dtype=HALF if converts else FLOAT),
-            entry="typed_elements",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *loops.distances),
-            options=build_options(loops.macros(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("output", *(f"input{k}" for k in range(len(problem.input_shapes)))),
-        )
-        return Instance(main)
+        return HALF if any(each.converts for each in seen) else FLOAT
+
+    def prelude(self, problem: TypedProblem) -> str:
+        loops = problem.loops
+        function, parameters, reads, names = TYPED[problem.function], "", "", []
+        for which, (letter, dtype) in enumerate(zip("abc", problem.input_dtypes, strict=False)):
+            seen, offset = function.seen(dtype), loops.row_offset(which)
+            kind = seen.arithmetic
+            parameters += f", __global const {seen.storage} *restrict input{which}"
+            if loops.steps[which][-1]:
+                read = "READ_HALVES" if seen.converts else "READ_AS_IS"
+                place = f"{offset + ' + ' if offset else ''}(x)"
+                reads += f"{kind} {letter}[VW]; {read}({kind}, {letter}, input{which}, {place}); "
+                names.append(f"{letter}[lane]")
+            else:
+                one = f"ELEMENT(input{which}, {offset or 0})" if seen.converts else f"input{which}[{offset or 0}]"
+                reads += f"const {kind} {letter} = {one}; "
+                names.append(letter)
+        expression = function.expression(tuple(names), problem.input_dtypes, problem.dtype)
+        result = function.seen(problem.dtype)
+        lines = [
+            f"#define RESULT {result.arithmetic}",
+            f"#define INPUT_PARAMETERS {parameters}",
+            f"#define READ(row, x) {reads}",
+            f"#define COMPUTE(lane) {expression}",
+        ]
+        if result.converts:
+            lines.append("#define HALF_RESULT")
+        if problem.function == "pow":
+            exponent = ELEMENT_TYPES[problem.input_dtypes[1]]
+            lines.append(f"#define EXPONENT {exponent.arithmetic}")
+            lines.append(f"#define EXPONENT_IS_FLOAT {int(exponent.is_float)}")
+        return "".join(f"{line}\n" for line in lines)
 
     def reference(self, problem: TypedProblem, inputs: Mapping[str, Array]) -> Array:
         operands = [inputs[f"input{k}"] for k in range(len(problem.input_shapes))]
@@ -98,45 +116,11 @@ class TypedFamily(TiledFamily):
     def survival(self, problem: TypedProblem) -> Survival:
         return SURVIVAL.get(problem.function, MOVES)
 
-    def work(self, problem: TypedProblem) -> Work:
-        return Work(math.prod(problem.shape), self.moved_bytes(problem))
+    def steps(self, problem: TypedProblem) -> int:
+        return 1
 
     def tolerance(self, problem: TypedProblem) -> Tolerance:
         return Tolerance.of(problem.dtype, relative=1e-6, absolute=0.0)
-
-
-def _prelude(problem: TypedProblem, loops: Loops) -> str:
-    """Return the macros that typed_elements.cl takes: the inputs, how a vector of each is read, and what a lane
-    computes."""
-    function, parameters, reads, names = TYPED[problem.function], "", "", []
-    for which, (letter, dtype) in enumerate(zip("abc", problem.input_dtypes, strict=False)):
-        seen, offset = function.seen(dtype), loops.row_offset(which)
-        kind = seen.arithmetic
-        parameters += f", __global const {seen.storage} *restrict input{which}"
-        if loops.steps[which][-1]:
-            read = "READ_HALVES" if seen.converts else "READ_AS_IS"
-            place = f"{offset + ' + ' if offset else ''}(x)"
-            reads += f"{kind} {letter}[VW]; {read}({kind}, {letter}, input{which}, {place}); "
-            names.append(f"{letter}[lane]")
-        else:
-            one = f"ELEMENT(input{which}, {offset or 0})" if seen.converts else f"input{which}[{offset or 0}]"
-            reads += f"const {kind} {letter} = {one}; "
-            names.append(letter)
-    expression = function.expression(tuple(names), problem.input_dtypes, problem.dtype)
-    result = function.seen(problem.dtype)
-    lines = [
-        f"#define RESULT {result.arithmetic}",
-        f"#define INPUT_PARAMETERS {parameters}",
-        f"#define READ(row, x) {reads}",
-        f"#define COMPUTE(lane) {expression}",
-    ]
-    if result.converts:
-        lines.append("#define HALF_RESULT")
-    if problem.function == "pow":
-        exponent = ELEMENT_TYPES[problem.input_dtypes[1]]
-        lines.append(f"#define EXPONENT {exponent.arithmetic}")
-        lines.append(f"#define EXPONENT_IS_FLOAT {int(exponent.is_float)}")
-    return "".join(f"{line}\n" for line in lines)
 
 
 FAMILY = TypedFamily()
