@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import Parameter, TuningSpace
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, busy, fits, group_constraints, group_parameters
+from gputune.kernels.space import Constraint, Parameter
+from gputune.kernels.tiling.streaming import DIMX, DIMY, VW, busy, fits
 
-ROWS_OF_AN_ITEM = (1, 2, 4, 8, 16, 32)
 CPU_ROWS = 8
 
 
@@ -55,23 +53,18 @@ def merged(loops: Iterable[Loop], border: str) -> list[Loop]:
     return found or [Loop(1, 1)]
 
 
-def copy_space(limits: DeviceLimits, extent: int, axis: str, length: int, rows: int) -> TuningSpace:
-    """Return the space of kernels that write `rows` rows of `length` elements, the same vector of a few rows per
-    work-item.
+COPIED = (VW, Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring rows of a work-item"), DIMX, DIMY)
+"""The parameters of kernels that write rows, the same vector of a few rows per work-item."""
+
+
+def copy_rules(extent: int, axis: str, length: int, rows: int) -> tuple[Constraint, ...]:
+    """Return what COPIED must keep to write `rows` rows of `length` elements.
 
     Vectors are read along an axis of `extent` elements, which reasons call `axis`.
     """
-    return TuningSpace(
-        (
-            Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-            Parameter("WPT", ROWS_OF_AN_ITEM, "neighbouring rows of a work-item"),
-            *group_parameters(),
-        ),
-        (
-            fits(extent, axis),
-            busy(("WPT",), rows, "the number of rows"),
-            busy(("VW", "DIMX"), length, "the elements of a row"),
-            busy(("WPT", "DIMY"), rows, "the number of rows"),
-            *group_constraints(limits),
-        ),
+    return (
+        fits(extent, axis),
+        busy(("WPT",), rows, "the number of rows"),
+        busy(("VW", "DIMX"), length, "the elements of a row"),
+        busy(("WPT", "DIMY"), rows, "the number of rows"),
     )

@@ -1,56 +1,42 @@
 """Concatenate tensors along an axis. See concat_parts.cl."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_dtype
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-)
+from gputune.core.dtypes import ANY, FLOAT
+from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.indexing.moving import CPU_ROWS, copy_space
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.template import build_options, moved, template
-from gputune.kernels.tiling.streaming import (
-    ceil_div,
-    check_indices,
-    default_group,
-    round_up,
-    whole_width,
-)
+from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.indexing.moving import COPIED, CPU_ROWS, copy_rules
+from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.tiling.streaming import ceil_div, check_indices, whole_width
 
 MOST_PARTS = 64
 """Each part is an argument, and 1024 bytes of them are all that OpenCL promises."""
 
 
 @dataclass(frozen=True)
-class ConcatProblem:
+class ConcatProblem(Problem):
     """output[row] = input0[row], input1[row], ... with parts[k] elements of input k.
 
     A row holds the axis that is joined and the axes behind it; `rows` counts the positions along the axes before it.
     """
 
+    op = "Concat"
+    types = ANY
+
     rows: int
     parts: tuple[int, ...]
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if min(self.rows, *self.parts, len(self.parts)) < 1:
             raise ValueError(f"Concat needs positive sizes, not {self.rows} rows of {self.parts}")
         if len(self.parts) > MOST_PARTS:
             raise ValueError(f"Concat joins up to {MOST_PARTS} tensors, not {len(self.parts)}")
-        check_dtype("Concat", self.dtype)
         check_indices("Concat", (self.rows, self.length))
 
     @property
@@ -63,11 +49,20 @@ class ConcatProblem:
         return sum(ceil_div(part, width) for part in self.parts)
 
 
-class ConcatFamily(KernelFamily):
+class ConcatFamily(MapFamily):
     """One template: a work-item copies the same vector of a few rows."""
 
     op = "Concat"
-    floats = FLOATS
+    template = "concat_parts.cl"
+    parameters = COPIED
+    guessed = (
+        {"WPT": 16, "DIMY": 4},
+        {"WPT": 32, "DIMX": 1, "DIMY": 1},
+        {"VW": 16, "DIMX": 1, "DIMY": 16},
+        {"VW": 8, "DIMX": 4, "DIMY": 4},
+        {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
+    )
+    moves = True
     survives = MOVES
 
     def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:
@@ -77,64 +72,40 @@ class ConcatFamily(KernelFamily):
     def output(self, problem: ConcatProblem) -> TensorSpec:
         return TensorSpec("output", (problem.rows, problem.length), dtype=problem.dtype)
 
-    def space(self, problem: ConcatProblem, limits: DeviceLimits) -> TuningSpace:
-        return copy_space(limits, max(problem.parts), "the longest part", problem.length, problem.rows)
+    def rules(self, problem: ConcatProblem) -> tuple[Constraint, ...]:
+        return copy_rules(max(problem.parts), "the longest part", problem.length, problem.rows)
+
+    def widths(self, problem: ConcatProblem, limits: DeviceLimits) -> dict[str, int]:
+        rows = CPU_ROWS if limits.device_type == "cpu" and problem.rows >= CPU_ROWS else 1
+        return {"VW": whole_width(limits, max(problem.parts), *problem.parts), "WPT": rows}
 
     def default(self, problem: ConcatProblem, limits: DeviceLimits) -> dict[str, int]:
-        width = whole_width(limits, max(problem.parts), *problem.parts)
-        rows = CPU_ROWS if limits.device_type == "cpu" and problem.rows >= CPU_ROWS else 1
-        across, down = default_group(limits, problem.vectors(width), ceil_div(problem.rows, rows))
-        while across > 1 and width * across >= 2 * problem.length:  # short parts make many vectors
-            across //= 2
-        return {"VW": width, "WPT": rows, "DIMX": across, "DIMY": down}
+        default = super().default(problem, limits)
+        while default["DIMX"] > 1 and default["VW"] * default["DIMX"] >= 2 * problem.length:
+            default["DIMX"] //= 2  # short parts make many vectors
+        return default
 
-    def guesses(self, problem: ConcatProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        return [
-            default | {"WPT": 16, "DIMY": 4},
-            default | {"WPT": 32, "DIMX": 1, "DIMY": 1},
-            default | {"VW": 16, "DIMX": 1, "DIMY": 16},
-            default | {"VW": 8, "DIMX": 4, "DIMY": 4},
-            default | {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
-        ]
+    def grid(self, problem: ConcatProblem, configuration: Configuration) -> tuple[int, int]:
+        return problem.vectors(configuration["VW"]), ceil_div(problem.rows, configuration["WPT"])
 
-    def render(self, problem: ConcatProblem, configuration: Configuration) -> Instance:
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        names = [spec.name for spec in self.inputs(problem)]
-        main = Launch(
-            source=_prelude(problem) + template("concat_parts.cl", dtype=moved(problem.dtype)),
-            entry="concat_parts",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *problem.parts),
-            options=build_options({"ROWS": problem.rows, "LENGTH": problem.length} | dict(configuration)),
-            global_size=(
-                round_up(problem.vectors(configuration["VW"]), across),
-                round_up(ceil_div(problem.rows, configuration["WPT"]), down),
-            ),
-            local_size=(across, down),
-            arguments=(*names, "output"),
+    def sizes(self, problem: ConcatProblem) -> Mapping[str, int]:
+        return {"ROWS": problem.rows, "LENGTH": problem.length}
+
+    def prelude(self, problem: ConcatProblem) -> str:
+        """Return the parameters, and PART(name, size, start) for each part."""
+        names = [f"input{k}" for k in range(len(problem.parts))]
+        parameters = "".join(f"__global const TYPE *restrict {name}, " for name in names)
+        starts = itertools.accumulate(problem.parts, initial=0)
+        parts = (
+            f"PART({name}, {size}, {start})" for name, size, start in zip(names, problem.parts, starts, strict=False)
         )
-        return Instance(main)
+        return f"#define INPUT_PARAMETERS {parameters}\n#define PARTS {' '.join(parts)}\n"
+
+    def distances(self, problem: ConcatProblem) -> tuple[int, ...]:
+        return problem.parts
 
     def reference(self, problem: ConcatProblem, inputs: Mapping[str, Array]) -> Array:
         return np.concatenate([inputs[spec.name] for spec in self.inputs(problem)], axis=1)
-
-    def work(self, problem: ConcatProblem) -> Work:
-        return Work(0, 2 * self.output(problem).nbytes)
-
-    def tolerance(self, problem: ConcatProblem) -> Tolerance:
-        return Tolerance(relative=0.0, absolute=0.0)
-
-
-def _prelude(problem: ConcatProblem) -> str:
-    """Return the macros that concat_parts.cl takes: the parameters, and PART(name, size, start) for each part."""
-    parameters, parts, start = [], [], 0
-    for k, size in enumerate(problem.parts):
-        parameters.append(f"__global const TYPE *restrict input{k}, ")
-        parts.append(f"PART(input{k}, {size}, {start})")
-        start += size
-    return f"#define INPUT_PARAMETERS {''.join(parameters)}\n#define PARTS {' '.join(parts)}\n"
 
 
 FAMILY = ConcatFamily()

@@ -9,33 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype, check_float
+from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT
 from gputune.kernels.chain import EMPTY, Chain, literal
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-    operand_specs,
-)
+from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.indexing.moving import CPU_ROWS, Loop, copy_space, merged
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.template import build_options, moved, template
-from gputune.kernels.tiling.streaming import (
-    MOST_ELEMENTS,
-    ceil_div,
-    check_indices,
-    default_group,
-    round_up,
-    whole_width,
-)
+from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.indexing.moving import COPIED, CPU_ROWS, Loop, copy_rules, merged
+from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.tiling.streaming import MOST_ELEMENTS, ceil_div, check_indices, whole_width
 
 BORDERS = ("constant", "edge", "reflect", "wrap")
 """What a border holds, in the order of move_rows.cl's BORDER."""
@@ -45,13 +26,16 @@ GATHERED_ROWS = 4
 
 
 @dataclass(frozen=True)
-class MoveProblem:
+class MoveProblem(Problem):
     """output[i0, i1, ...] = epilogue(input[start + (i0 - before0) * step0 + (i1 - before1) * step1 + ...]).
 
     The input is seen as a line of `elements`. Where a position lies outside of its extent the output holds `fill`
     (border constant), or the position is another one: the nearest (edge), mirrored at the ends (reflect), or from the
     other end (wrap). The epilogue's operands are output-shaped, and there is one for floats only.
     """
+
+    op = "Move"
+    types = ANY
 
     elements: int
     start: int
@@ -64,10 +48,7 @@ class MoveProblem:
     epilogue: Chain = EMPTY
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        check_dtype("Move", self.dtype)
-        if self.epilogue.steps:
-            check_float("Move with an epilogue", self.dtype)
+    def check(self) -> None:
         if self.border not in BORDERS:
             raise ValueError(f"a border is one of {', '.join(BORDERS)}, not {self.border!r}")
         if math.isnan(self.fill):
@@ -96,11 +77,6 @@ class MoveProblem:
         """Elements between rows of the output, and of the input if it is read in vectors."""
         inner = self.loops[-1]
         return (inner.size, *((self.start, inner.before, *self.steps[:-1]) if inner.step == 1 else ()))
-
-    @property
-    def seen_dtype(self) -> str:
-        """The type of elements as the kernel sees them."""
-        return self.dtype if self.epilogue.steps else moved(self.dtype)
 
     @property
     def rows(self) -> int:
@@ -155,11 +131,22 @@ def move(
     )
 
 
-class MoveFamily(KernelFamily):
+class MoveFamily(MapFamily):
     """One template: vectors along the innermost loop of the output, all other loops folded into rows."""
 
     op = "Move"
-    floats = FLOATS
+    template = "move_rows.cl"
+    parameters = COPIED
+    guessed = (
+        {"WPT": 16, "DIMY": 4},
+        {"WPT": 32, "DIMX": 1, "DIMY": 1},
+        {"VW": 16, "DIMX": 1, "DIMY": 16},
+        {"VW": 4, "DIMX": 16, "DIMY": 4},
+        {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
+        {"VW": 1, "WPT": 1, "DIMX": 64, "DIMY": 1},
+    )
+    moves = True
+    accuracy = Tolerance(relative=1e-5, absolute=1e-6)
     survives = MOVES
 
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
@@ -171,57 +158,48 @@ class MoveFamily(KernelFamily):
     def output(self, problem: MoveProblem) -> TensorSpec:
         return TensorSpec("output", problem.sizes, dtype=problem.dtype)
 
-    def space(self, problem: MoveProblem, limits: DeviceLimits) -> TuningSpace:
-        return copy_space(limits, problem.sizes[-1], "a row", problem.sizes[-1], problem.rows)
+    def rules(self, problem: MoveProblem) -> tuple[Constraint, ...]:
+        return copy_rules(problem.sizes[-1], "a row", problem.sizes[-1], problem.rows)
 
-    def default(self, problem: MoveProblem, limits: DeviceLimits) -> dict[str, int]:
-        inner, gathered = problem.sizes[-1], problem.steps[-1] not in (0, 1)
-        width = whole_width(limits, inner)
-        rows = 1
+    def widths(self, problem: MoveProblem, limits: DeviceLimits) -> dict[str, int]:
+        width, rows = whole_width(limits, problem.sizes[-1]), 1
         if limits.device_type == "cpu":
             rows = next(few for few in (CPU_ROWS, GATHERED_ROWS, 2, 1) if few <= problem.rows)
-        elif gathered and problem.rows >= GATHERED_ROWS:
-            width, rows = 1, 1  # neighbouring work-items then read and write side by side
-        across, down = default_group(limits, ceil_div(inner, width), ceil_div(problem.rows, rows))
-        return {"VW": width, "WPT": rows, "DIMX": across, "DIMY": down}
+        elif problem.steps[-1] not in (0, 1) and problem.rows >= GATHERED_ROWS:
+            width = 1  # neighbouring work-items then read and write side by side
+        return {"VW": width, "WPT": rows}
 
-    def guesses(self, problem: MoveProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        return [
-            default | {"WPT": 16, "DIMY": 4},
-            default | {"WPT": 32, "DIMX": 1, "DIMY": 1},
-            default | {"VW": 16, "DIMX": 1, "DIMY": 16},
-            default | {"VW": 4, "DIMX": 16, "DIMY": 4},
-            default | {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
-            default | {"VW": 1, "WPT": 1, "DIMX": 64, "DIMY": 1},
-        ]
+    def grid(self, problem: MoveProblem, configuration: Configuration) -> tuple[int, int]:
+        return ceil_div(problem.sizes[-1], configuration["VW"]), ceil_div(problem.rows, configuration["WPT"])
 
-    def render(self, problem: MoveProblem, configuration: Configuration) -> Instance:
-        across, down = configuration["DIMX"], configuration["DIMY"]
+    def sizes(self, problem: MoveProblem) -> Mapping[str, int]:
         inner = problem.loops[-1]
-        macros = {
-            "INNER": inner.size,
-            "ROWS": problem.rows,
-            "STEP": inner.step,
-            "BEFORE": inner.before,
-            "EXTENT": inner.inside,
-            "BORDER": BORDERS.index(problem.border),
-        }
-        main = Launch(
-            source=_prelude(problem) + template("move_rows.cl", dtype=problem.seen_dtype),
-            entry="move_rows",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *problem.distances),
-            options=build_options(macros | dict(configuration)),
-            global_size=(
-                round_up(ceil_div(inner.size, configuration["VW"]), across),
-                round_up(ceil_div(problem.rows, configuration["WPT"]), down),
-            ),
-            local_size=(across, down),
-            arguments=("input", "output", *problem.epilogue.operand_names),
+        loop = {"INNER": inner.size, "STEP": inner.step, "BEFORE": inner.before, "EXTENT": inner.inside}
+        return loop | {"ROWS": problem.rows, "BORDER": BORDERS.index(problem.border)}
+
+    def distances(self, problem: MoveProblem) -> tuple[int, ...]:
+        return problem.distances
+
+    def prelude(self, problem: MoveProblem) -> str:
+        """Return what a border holds, and where a row begins."""
+        statements = [f"base = {problem.start};"]
+        below = 1
+        for loop in problem.loops[-2::-1]:
+            position = "(row)" if below == 1 else f"(row) / {below}"
+            position = position if below * loop.size == problem.rows else f"{position} % {loop.size}"
+            if not loop.is_whole:
+                statements.append(f"{{ const int i = {position} - {loop.before};")
+                if problem.border == "constant":
+                    statements.append(f"inside &= i >= 0 && i < {loop.inside}; base += i * ({loop.step}); }}")
+                else:
+                    statements.append(f"base += PLACE(i, {loop.inside}) * ({loop.step}); }}")
+            elif loop.step:
+                statements.append(f"base += {position} * ({loop.step});")
+            below *= loop.size
+        return (
+            f"#define FILL {element(problem.fill, problem.dtype, self.seen(problem))}\n"
+            f"#define PLACE_ROW(row) {' '.join(statements)}\n{problem.epilogue.prelude()}"
         )
-        return Instance(main)
 
     def reference(self, problem: MoveProblem, inputs: Mapping[str, Array]) -> Array:
         place, inside = problem.arrays()
@@ -235,11 +213,6 @@ class MoveFamily(KernelFamily):
         written = self.output(problem).nbytes
         read = min(written, self.inputs(problem)[0].nbytes)
         return Work(math.prod(problem.sizes) * len(problem.epilogue.steps), written + read + operands)
-
-    def tolerance(self, problem: MoveProblem) -> Tolerance:
-        return (
-            Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)
-        )
 
 
 def stored(value: float, dtype: str) -> Array:
@@ -256,28 +229,6 @@ def element(value: float, dtype: str, seen: str) -> str:
     number = int(value if seen == dtype else stored(value, dtype).view(seen))
     suffix = {"int64": "L", "uint64": "UL", "uint32": "U"}.get(dtype, "")
     return f"({number + 1}{suffix} - 1)" if number < 0 else f"{number}{suffix}"
-
-
-def _prelude(problem: MoveProblem) -> str:
-    """Return the macros that move_rows.cl takes: what a border holds, and where a row begins."""
-    statements = [f"base = {problem.start};"]
-    below = 1
-    for loop in problem.loops[-2::-1]:
-        position = "(row)" if below == 1 else f"(row) / {below}"
-        position = position if below * loop.size == problem.rows else f"{position} % {loop.size}"
-        if not loop.is_whole:
-            statements.append(f"{{ const int i = {position} - {loop.before};")
-            if problem.border == "constant":
-                statements.append(f"inside &= i >= 0 && i < {loop.inside}; base += i * ({loop.step}); }}")
-            else:
-                statements.append(f"base += PLACE(i, {loop.inside}) * ({loop.step}); }}")
-        elif loop.step:
-            statements.append(f"base += {position} * ({loop.step});")
-        below *= loop.size
-    return (
-        f"#define FILL {element(problem.fill, problem.dtype, problem.seen_dtype)}\n"
-        f"#define PLACE_ROW(row) {' '.join(statements)}\n{problem.epilogue.prelude()}"
-    )
 
 
 FAMILY = MoveFamily()

@@ -6,32 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-)
+from gputune.core.dtypes import FLOAT
+from gputune.kernels.family import Array, Problem, TensorSpec
 from gputune.kernels.hard_values import ORDERS
+from gputune.kernels.indexing.maps import MapFamily
 from gputune.kernels.ops.pool import PoolProblem
-from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.streaming import busy, default_group, group_constraints, group_parameters, round_up
+from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.tiling.streaming import DIMX, DIMY, busy
 from gputune.kernels.tiling.window import Pads, Pair
 
 
 @dataclass(frozen=True)
-class PoolIndicesProblem:
+class PoolIndicesProblem(Problem):
     """output[n, c, y, x] = the index of the first maximum of the window at y, x, counted over [N, C, H, W].
 
     Fields as PoolProblem has them. With `by_columns` the elements of a map are counted column by column.
     """
+
+    op = "PoolIndices"
 
     batch: int
     height: int
@@ -45,7 +37,7 @@ class PoolIndicesProblem:
     by_columns: bool = False
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _ = self.pool  # which refuses what has no meaning
 
     @property
@@ -56,15 +48,22 @@ class PoolIndicesProblem:
         return PoolProblem("max", *size, *windows, dilations=self.dilations, dtype=self.dtype)
 
     @property
+    def pixels(self) -> int:
+        """Pixels of the output."""
+        return self.batch * math.prod(self.output)
+
+    @property
     def output_shape(self) -> tuple[int, int, int, int]:
         return (self.batch, self.channels, *self.output)
 
 
-class PoolIndicesFamily(KernelFamily):
+class PoolIndicesFamily(MapFamily):
     """One template: an output element per work-item."""
 
     op = "PoolIndices"
-    floats = FLOATS
+    template = "pool_indices.cl"
+    parameters = (DIMX, DIMY)
+    guessed = ({"DIMX": 1, "DIMY": 64}, {"DIMX": 8, "DIMY": 8}, {"DIMX": 16, "DIMY": 4})
     survives = ORDERS
 
     def inputs(self, problem: PoolIndicesProblem) -> tuple[TensorSpec, ...]:
@@ -73,50 +72,18 @@ class PoolIndicesFamily(KernelFamily):
     def output(self, problem: PoolIndicesProblem) -> TensorSpec:
         return TensorSpec("output", problem.output_shape, dtype="int64")
 
-    def space(self, problem: PoolIndicesProblem, limits: DeviceLimits) -> TuningSpace:
-        return TuningSpace(
-            group_parameters(),
-            (
-                busy(("DIMX",), problem.channels, "the channels"),
-                busy(("DIMY",), problem.batch * math.prod(problem.output), "the number of output pixels"),
-                *group_constraints(limits),
-            ),
-        )
+    def rules(self, problem: PoolIndicesProblem) -> tuple[Constraint, ...]:
+        pixels = busy(("DIMY",), problem.pixels, "the number of output pixels")
+        return (busy(("DIMX",), problem.channels, "the channels"), pixels)
 
-    def default(self, problem: PoolIndicesProblem, limits: DeviceLimits) -> dict[str, int]:
-        across, down = default_group(limits, problem.channels, problem.batch * math.prod(problem.output))
-        space, wanted = self.space(problem, limits), {"DIMX": across, "DIMY": down}
-        return space.first() if space.violations(wanted) else wanted
+    def grid(self, problem: PoolIndicesProblem, configuration: Configuration) -> tuple[int, int]:
+        return problem.channels, problem.pixels
 
-    def guesses(self, problem: PoolIndicesProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return [{"DIMX": across, "DIMY": down} for across, down in ((1, 64), (8, 8), (16, 4))]
-
-    def render(self, problem: PoolIndicesProblem, configuration: Configuration) -> Instance:
-        sizes = {
-            "MAPS": problem.batch,
-            "HEIGHT": problem.height,
-            "WIDTH": problem.width,
-            "CHANNELS": problem.channels,
-            **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
-            **dict(zip(("KH", "KW"), problem.kernel, strict=True)),
-            **dict(zip(("SH", "SW"), problem.strides, strict=True)),
-            **dict(zip(("PT", "PL"), problem.pads[:2], strict=True)),
-            **dict(zip(("DH", "DW"), problem.dilations, strict=True)),
-            "BY_COLUMNS": int(problem.by_columns),
-        }
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        pixels = problem.batch * math.prod(problem.output)
-        main = Launch(
-            source=template("pool_indices.cl", dtype=problem.dtype),
-            entry="pool_indices",
-            needs=ALONE,
-            writes=("output",),
-            options=build_options(sizes | dict(configuration)),
-            global_size=(round_up(problem.channels, across), round_up(pixels, down)),
-            local_size=(across, down),
-            arguments=("input", "output"),
-        )
-        return Instance(main)
+    def sizes(self, problem: PoolIndicesProblem) -> Mapping[str, int]:
+        names = ("MAPS", "HEIGHT", "WIDTH", "CHANNELS", "OUT_HEIGHT", "OUT_WIDTH", "KH", "KW", "SH", "SW", "PT", "PL")
+        pairs = (*problem.output, *problem.kernel, *problem.strides, *problem.pads[:2], *problem.dilations)
+        sizes = zip((*names, "DH", "DW"), (*problem.pool.input_shape, *pairs), strict=True)
+        return {**dict(sizes), "BY_COLUMNS": problem.by_columns}
 
     def reference(self, problem: PoolIndicesProblem, inputs: Mapping[str, Array]) -> Array:
         """Find the largest of all that a window sees side by side, and return its place; what is outside of the map is
@@ -135,11 +102,8 @@ class PoolIndicesFamily(KernelFamily):
         plane = np.arange(problem.batch * problem.channels).reshape(problem.batch, problem.channels, 1, 1)
         return np.asarray(plane * (problem.height * problem.width) + chosen, np.int64)
 
-    def work(self, problem: PoolIndicesProblem) -> Work:
-        return Work(math.prod(problem.output_shape) * math.prod(problem.kernel), self.moved_bytes(problem))
-
-    def tolerance(self, problem: PoolIndicesProblem) -> Tolerance:
-        return Tolerance(0.0, 0.0)
+    def steps(self, problem: PoolIndicesProblem) -> int:
+        return math.prod(problem.kernel)
 
 
 def _seen(problem: PoolIndicesProblem, axis: int) -> Array:

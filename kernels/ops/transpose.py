@@ -5,24 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    Needs,
-    TensorSpec,
-    Tolerance,
-    Work,
-)
+from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT
+from gputune.kernels.family import ALONE, Array, DeviceLimits, Needs, Problem, TensorSpec
 from gputune.kernels.hard_values import MOVES
+from gputune.kernels.indexing.maps import MapFamily
 from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options, moved, template
+from gputune.kernels.space import Configuration, Constraint, Parameter
 from gputune.kernels.tiling.streaming import (
+    DIMX,
+    DIMY,
     VECTOR_WIDTHS,
     Declared,
     busy,
@@ -30,11 +21,8 @@ from gputune.kernels.tiling.streaming import (
     check_indices,
     default_group,
     fits,
-    group_constraints,
-    group_parameters,
     local_bytes,
     power_at_most,
-    round_up,
 )
 
 BLOCK_SIDES = (1, 2, 3, 4, 8, 16)
@@ -47,8 +35,11 @@ CPU_GROUP = 16
 
 
 @dataclass(frozen=True)
-class TransposeProblem:
+class TransposeProblem(Problem):
     """The same tensor in the layout `target` instead of `source`; both are NCHW or NHWC, and they differ."""
+
+    op = "Transpose"
+    types = ANY
 
     batch: int
     channels: int
@@ -58,12 +49,11 @@ class TransposeProblem:
     target: str
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if {self.source, self.target} != {"NCHW", "NHWC"}:
             raise ValueError(f"Transpose knows NCHW to NHWC and back, not {self.source} to {self.target}")
         if min(self.batch, self.channels, self.height, self.width) < 1:
             raise ValueError("Transpose needs positive sizes")
-        check_dtype("Transpose", self.dtype)
         check_indices("Transpose", (self.batch, self.channels, self.height, self.width))
 
     @property
@@ -78,15 +68,30 @@ class TransposeProblem:
         return tuple(sizes[letter] for letter in layout)
 
 
-STAGE = ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD")
-"""The parameters that decide the local memory of a work-group."""
-
-
-class TransposeFamily(KernelFamily):
+class TransposeFamily(MapFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
     op = "Transpose"
-    floats = FLOATS
+    template = "transpose_layout.cl"
+    parameters = (
+        Parameter("VR", BLOCK_SIDES, "rows of a block, and the vector width of writes"),
+        Parameter("VC", BLOCK_SIDES, "columns of a block, and the vector width of reads"),
+        DIMX,
+        DIMY,
+        Parameter("STAGED", (0, 1), "1: the work-group's blocks change hands in local memory"),
+        Parameter("PAD", (0, 1), "elements between the rows in local memory"),
+    )
+    guessed = (
+        {"VR": 8, "VC": 8, "DIMX": 1, "DIMY": 4},
+        {"VR": 16, "VC": 4, "DIMX": 1, "DIMY": 4},
+        {"VC": 16, "DIMX": 16, "DIMY": 1},
+        {"VR": 16, "DIMX": 1, "DIMY": 16},
+    )
+    guessed_beyond_cpus = (  # a CPU has no local memory to gain from
+        {"VR": 2, "VC": 2, "DIMX": 16, "DIMY": 16, "STAGED": 1, "PAD": 1},
+        {"VR": 1, "VC": 1, "DIMX": 16, "DIMY": 16, "STAGED": 1, "PAD": 1},
+    )
+    moves = True
     survives = MOVES
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:
@@ -95,36 +100,33 @@ class TransposeFamily(KernelFamily):
     def output(self, problem: TransposeProblem) -> TensorSpec:
         return TensorSpec("output", problem.shape(problem.target), dtype=problem.dtype)
 
-    def space(self, problem: TransposeProblem, limits: DeviceLimits) -> TuningSpace:
+    def rules(self, problem: TransposeProblem) -> tuple[Constraint, ...]:
         rows, columns = problem.matrix
-        return TuningSpace(
-            (
-                Parameter("VR", BLOCK_SIDES, "rows of a block, and the vector width of writes"),
-                Parameter("VC", BLOCK_SIDES, "columns of a block, and the vector width of reads"),
-                *group_parameters(),
-                Parameter("STAGED", (0, 1), "1: the work-group's blocks change hands in local memory"),
-                Parameter("PAD", (0, 1), "elements between the rows in local memory"),
+        return (
+            fits(rows, "a column", "VR"),
+            fits(columns, "a row", "VC"),
+            Constraint(
+                ("VR", "VC"),
+                lambda down, across: down * across <= MOST_IN_BLOCK,
+                f"VR*VC must not exceed {MOST_IN_BLOCK}, or a block does not stay in registers",
             ),
-            (
-                fits(rows, "a column", "VR"),
-                fits(columns, "a row", "VC"),
-                Constraint(
-                    ("VR", "VC"),
-                    lambda down, across: down * across <= MOST_IN_BLOCK,
-                    f"VR*VC must not exceed {MOST_IN_BLOCK}, or a block does not stay in registers",
-                ),
-                busy(("VC", "DIMX"), columns * problem.batch, "the length of all rows beside each other"),
-                busy(("VR", "DIMY"), rows, "the length of a column"),
-                *group_constraints(limits),
-                Constraint(
-                    ("DIMX", "DIMY", "STAGED"),
-                    lambda x, y, staged: not staged or x * y > 1,
-                    "STAGED needs more than one work-item in a work-group",
-                ),
-                Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
-                _needs(problem).limit(limits),
+            busy(("VC", "DIMX"), columns * problem.batch, "the length of all rows beside each other"),
+            busy(("VR", "DIMY"), rows, "the length of a column"),
+            Constraint(
+                ("DIMX", "DIMY", "STAGED"),
+                lambda x, y, staged: not staged or x * y > 1,
+                "STAGED needs more than one work-item in a work-group",
             ),
+            Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
         )
+
+    def needs(self, problem: TransposeProblem) -> Declared:
+        nbytes = ELEMENT_TYPES[self.seen(problem)].sum_bytes
+
+        def needs(down: int, across: int, x: int, y: int, staged: int, pad: int) -> Needs:
+            return Needs(local_bytes(nbytes * y * down * (x * across + pad)), cooperates=True) if staged else ALONE
+
+        return Declared(("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD"), needs, "the blocks of a work-group")
 
     def default(self, problem: TransposeProblem, limits: DeviceLimits) -> dict[str, int]:
         rows, columns = problem.matrix
@@ -142,60 +144,30 @@ class TransposeFamily(KernelFamily):
             x, y = default_group(limits, max(columns * problem.batch // across, 1), ceil_div(rows, down))
         return {"VR": down, "VC": across, "DIMX": x, "DIMY": y, "STAGED": 0, "PAD": 0}
 
-    def guesses(self, problem: TransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        wanted = [
-            default | {"VR": 8, "VC": 8, "DIMX": 1, "DIMY": 4},
-            default | {"VR": 16, "VC": 4, "DIMX": 1, "DIMY": 4},
-            default | {"VC": 16, "DIMX": 16, "DIMY": 1},
-            default | {"VR": 16, "DIMX": 1, "DIMY": 16},
-        ]
-        if limits.device_type != "cpu":  # a CPU has no local memory to gain from
-            staged = {"DIMX": 16, "DIMY": 16, "STAGED": 1, "PAD": 1}
-            wanted += [default | {"VR": side, "VC": side} | staged for side in (2, 1)]
-        return wanted
-
-    def render(self, problem: TransposeProblem, configuration: Configuration) -> Instance:
+    def grid(self, problem: TransposeProblem, configuration: Configuration) -> tuple[int, int, int]:
+        """Return blocks across and down, and maps: with STAGED in a dimension of their own, else beside each other."""
         rows, columns = problem.matrix
-        x, y = configuration["DIMX"], configuration["DIMY"]
-        staged, block = configuration["STAGED"], configuration["VR"] * configuration["VC"]
-        is_vector = not staged and configuration["VR"] == rows and block in VECTOR_WIDTHS[1:]
-        macros = {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch, "WHOLE": block if is_vector else 0}
-        beside = 1 if staged else problem.batch
-        main = Launch(
-            source=template("transpose_layout.cl", dtype=moved(problem.dtype)),
-            entry="transpose_layout",
-            needs=_needs(problem).of(configuration),
-            writes=("output",),
-            aligned=aligned(configuration["VC"], columns) and aligned(configuration["VR"], rows),
-            options=build_options(macros | dict(configuration)),
-            global_size=(
-                round_up(ceil_div(columns, configuration["VC"]) * beside, x),
-                round_up(ceil_div(rows, configuration["VR"]), y),
-                problem.batch // beside,
-            ),
-            local_size=(x, y, 1),
-            arguments=("input", "output"),
-        )
-        return Instance(main)
+        beside = 1 if configuration["STAGED"] else problem.batch
+        across, down = ceil_div(columns, configuration["VC"]), ceil_div(rows, configuration["VR"])
+        return across * beside, down, problem.batch // beside
+
+    def sizes(self, problem: TransposeProblem) -> Mapping[str, int]:
+        rows, columns = problem.matrix
+        return {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch}
+
+    def macros(self, problem: TransposeProblem, configuration: Configuration) -> dict[str, int]:
+        """Say also how many elements a block has that is stored as one vector."""
+        down, block = configuration["VR"], configuration["VR"] * configuration["VC"]
+        whole = not configuration["STAGED"] and down == problem.matrix[0] and block in VECTOR_WIDTHS[1:]
+        return super().macros(problem, configuration) | {"WHOLE": block if whole else 0}
+
+    def aligned(self, problem: TransposeProblem, configuration: Configuration) -> bool:
+        rows, columns = problem.matrix
+        return aligned(configuration["VC"], columns) and aligned(configuration["VR"], rows)
 
     def reference(self, problem: TransposeProblem, inputs: Mapping[str, Array]) -> Array:
         order = [problem.source.index(letter) for letter in problem.target]
         return np.ascontiguousarray(inputs["input"].transpose(order))
-
-    def work(self, problem: TransposeProblem) -> Work:
-        return Work(0, 2 * self.output(problem).nbytes)
-
-    def tolerance(self, problem: TransposeProblem) -> Tolerance:
-        return Tolerance(relative=0.0, absolute=0.0)
-
-
-def _needs(problem: TransposeProblem) -> Declared:
-    def needs(down: int, across: int, x: int, y: int, staged: int, pad: int) -> Needs:
-        each = ELEMENT_TYPES[moved(problem.dtype)].sum_bytes
-        return Needs(local_bytes(each * y * down * (x * across + pad)), cooperates=True) if staged else ALONE
-
-    return Declared(STAGE, needs, "the blocks of a work-group")
 
 
 FAMILY = TransposeFamily()
