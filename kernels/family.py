@@ -178,6 +178,14 @@ class Problem:
         """What is known of the type of its elements."""
         return ELEMENT_TYPES[self.dtype]
 
+    def tensor(self, name: str, shape: tuple[int, ...], constant: bool = False) -> TensorSpec:
+        """Return a tensor of its elements."""
+        return TensorSpec(name, shape, constant, self.dtype)
+
+    def operands(self, shape: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+        """Return the operands of its epilogue, shaped as the output."""
+        return operand_specs(self.epilogue, shape, self.dtype)
+
 
 ROUNDINGS = 4
 """How often a result may have been rounded to its type: when it is stored, and what it is computed from."""

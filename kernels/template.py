@@ -48,6 +48,11 @@ def _home(name: str, package: str) -> str:
     return package if files(package).joinpath(name).is_file() else STOCK
 
 
+def defines(macros: Mapping[str, int | str]) -> str:
+    """Return the lines that define each macro, for texts that are no build options."""
+    return "".join(f"#define {name} {value}\n" for name, value in macros.items())
+
+
 def build_options(macros: Mapping[str, int | str]) -> str:
     """Build options that define each macro, in the order of names: equal macros are equal options."""
     return " ".join([BASE_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(macros.items()))])

@@ -19,7 +19,6 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
-    operand_specs,
 )
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
@@ -60,11 +59,11 @@ class MapFamily(KernelFamily):
     # tensors
 
     def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
-        operands = operand_specs(problem.epilogue, self.output(problem).shape, problem.dtype)
-        return (TensorSpec("input", problem.shape, dtype=problem.dtype), *operands)
+        return (problem.tensor("input", problem.shape), *problem.operands(self.output(problem).shape))
 
     def output(self, problem: Any) -> TensorSpec:
-        return TensorSpec("output", problem.shape, dtype=problem.dtype)
+        output: TensorSpec = problem.tensor("output", problem.shape)
+        return output
 
     # what a search chooses from
 

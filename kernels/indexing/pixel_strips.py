@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from gputune.kernels.family import DeviceLimits, Problem, TensorSpec, operand_specs
-from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.family import DeviceLimits, Problem, TensorSpec
+from gputune.kernels.indexing.maps import Guesses, MapFamily, Parameters
 from gputune.kernels.space import Configuration, Constraint, Parameter
 from gputune.kernels.tiling.streaming import (
     DIMX,
@@ -20,10 +20,34 @@ from gputune.kernels.tiling.streaming import (
 )
 from gputune.kernels.tiling.window import Pair
 
+CHANNELS = Parameter("VW", VECTOR_WIDTHS, "channels of a vector")
+
+
+class NhwcProblem(Problem):
+    """A problem that makes NHWC maps of `output` (height, width) out of NHWC maps."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    output: Pair
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.height, self.width, self.channels)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.output, self.channels)
+
+    def strips(self, pixels: int) -> int:
+        """Return how many strips of so many pixels, or fewer at the end of a row, the output consists of."""
+        return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
+
 
 @dataclass(frozen=True)
-class PixelProblem(Problem):
-    """A problem that makes NHWC maps of `output` (height, width) out of NHWC maps."""
+class PixelProblem(NhwcProblem):
+    """The same as a dataclass: the fields that come first in its subclasses."""
 
     batch: int
     height: int
@@ -37,34 +61,17 @@ class PixelProblem(Problem):
         check_indices(self.op, self.input_shape, self.output_shape)
         super().__post_init__()
 
-    @property
-    def size(self) -> Pair:
-        """Height and width of the input."""
-        return self.height, self.width
-
-    @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, *self.size, self.channels)
-
-    @property
-    def output_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, *self.output, self.channels)
-
-    def strips(self, pixels: int) -> int:
-        """Return how many strips of so many pixels, or fewer at the end of a row, the output consists of."""
-        return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
-
 
 class PixelFamily(MapFamily):
-    """A family of PixelProblems: a vector of channels of WPT neighbours of a row per work-item."""
+    """A family of NhwcProblems: a vector of channels of WPT neighbours of a row per work-item."""
 
-    parameters = (
-        Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+    parameters: ClassVar[Parameters] = (
+        CHANNELS,
         Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring output pixels of a work-item"),
         DIMX,
         DIMY,
     )
-    guessed = (
+    guessed: ClassVar[Guesses] = (
         {"WPT": 16, "DIMY": 4},
         {"WPT": 4, "DIMX": 1, "DIMY": 16},
         {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
@@ -72,11 +79,11 @@ class PixelFamily(MapFamily):
     )
 
     def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
-        operands = operand_specs(problem.epilogue, problem.output_shape, problem.dtype)
-        return (TensorSpec("input", problem.input_shape, dtype=problem.dtype), *operands)
+        return (problem.tensor("input", problem.input_shape), *problem.operands(problem.output_shape))
 
     def output(self, problem: Any) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
+        output: TensorSpec = problem.tensor("output", problem.output_shape)
+        return output
 
     def rules(self, problem: Any) -> tuple[Constraint, ...]:
         return (

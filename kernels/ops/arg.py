@@ -46,14 +46,14 @@ class ArgProblem(AxisProblem):
 class ArgFamily(RowFamily):
     """One template: vectors along the axis where it is innermost, else across it."""
 
-    op = "ArgMax"
+    op = ArgProblem.op
     template = "arg_rows.cl"
     parameters = (VW, ACC, LANES, DIMY)
     survives = ORDERS
 
     def output(self, problem: ArgProblem) -> TensorSpec:
         if problem.one_hot:
-            return TensorSpec("output", problem.shape, dtype=problem.dtype)
+            return problem.tensor("output", problem.shape)
         return TensorSpec("output", (problem.outer, problem.inner), dtype="int64")
 
     def handed(self, problem: ArgProblem) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.maps import MapFamily
 from gputune.kernels.indexing.moving import COPIED, CPU_ROWS, copy_rules
 from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.template import defines
 from gputune.kernels.tiling.streaming import ceil_div, check_indices, whole_width
 
 MOST_PARTS = 64
@@ -52,7 +53,7 @@ class ConcatProblem(Problem):
 class ConcatFamily(MapFamily):
     """One template: a work-item copies the same vector of a few rows."""
 
-    op = "Concat"
+    op = ConcatProblem.op
     template = "concat_parts.cl"
     parameters = COPIED
     guessed = (
@@ -67,10 +68,10 @@ class ConcatFamily(MapFamily):
 
     def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:
         parts = enumerate(problem.parts)
-        return tuple(TensorSpec(f"input{k}", (problem.rows, part), dtype=problem.dtype) for k, part in parts)
+        return tuple(problem.tensor(f"input{k}", (problem.rows, part)) for k, part in parts)
 
     def output(self, problem: ConcatProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.rows, problem.length), dtype=problem.dtype)
+        return problem.tensor("output", (problem.rows, problem.length))
 
     def rules(self, problem: ConcatProblem) -> tuple[Constraint, ...]:
         return copy_rules(max(problem.parts), "the longest part", problem.length, problem.rows)
@@ -96,10 +97,8 @@ class ConcatFamily(MapFamily):
         names = [f"input{k}" for k in range(len(problem.parts))]
         parameters = "".join(f"__global const TYPE *restrict {name}, " for name in names)
         starts = itertools.accumulate(problem.parts, initial=0)
-        parts = (
-            f"PART({name}, {size}, {start})" for name, size, start in zip(names, problem.parts, starts, strict=False)
-        )
-        return f"#define INPUT_PARAMETERS {parameters}\n#define PARTS {' '.join(parts)}\n"
+        parts = (f"PART({', '.join(map(str, part))})" for part in zip(names, problem.parts, starts, strict=False))
+        return defines({"INPUT_PARAMETERS": parameters, "PARTS": " ".join(parts)})
 
     def distances(self, problem: ConcatProblem) -> tuple[int, ...]:
         return problem.parts

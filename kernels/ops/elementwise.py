@@ -56,15 +56,15 @@ class ElementwiseProblem(Problem):
 class ElementwiseFamily(LoopFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
-    op = "Elementwise"
+    op = ElementwiseProblem.op
     template = "elementwise_chain.cl"
     accuracy = Tolerance(relative=1e-5, absolute=1e-6)
     survives = MOVES
 
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:
         given = enumerate(problem.operand_shapes)
-        operands = (TensorSpec(f"operand{k}", of, k in problem.constant_operands, problem.dtype) for k, of in given)
-        return (TensorSpec("input", problem.input_shape, dtype=problem.dtype), *operands)
+        operands = (problem.tensor(f"operand{k}", shape, k in problem.constant_operands) for k, shape in given)
+        return (problem.tensor("input", problem.input_shape), *operands)
 
     def default(self, problem: ElementwiseProblem, limits: DeviceLimits) -> dict[str, int]:
         """On a CPU with AVX2 a work-item has up to 128 elements of a row, as vectors of a cache's line: 1.1 to 1.4

@@ -63,19 +63,17 @@ class GatherProblem(Problem):
 class GatherFamily(LoopFamily):
     """One template: vectors of what an index points at, every loop around it folded into rows."""
 
-    op = "Gather"
+    op = GatherProblem.op
     template = "gather_rows.cl"
     moves = True
     survives = MOVES
 
     def inputs(self, problem: GatherProblem) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("input", (problem.elements,), dtype=problem.dtype),
-            TensorSpec("indices", (problem.indices,), dtype=problem.index_dtype),
-        )
+        indices = TensorSpec("indices", (problem.indices,), dtype=problem.index_dtype)
+        return problem.tensor("input", (problem.elements,)), indices
 
     def output(self, problem: GatherProblem) -> TensorSpec:
-        return TensorSpec("output", (*problem.sizes, problem.inner), dtype=problem.dtype)
+        return problem.tensor("output", (*problem.sizes, problem.inner))
 
     def sample_inputs(self, problem: GatherProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Return indices in the range of the least extent, from either end."""
@@ -87,12 +85,11 @@ class GatherFamily(LoopFamily):
         return (*problem.loops.distances, *problem.spans)
 
     def prelude(self, problem: GatherProblem) -> str:
-        loops = problem.loops
-        found = zip(problem.extents, problem.spans, strict=True)
+        loops, found = problem.loops, enumerate(zip(problem.extents, problem.spans, strict=True))
         return (
             f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
             f"#define PLACE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
-            f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in enumerate(found))}\n"
+            f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in found)}\n"
         )
 
     def reference(self, problem: GatherProblem, inputs: Mapping[str, Array]) -> Array:

@@ -55,27 +55,23 @@ class GridSampleProblem(PixelProblem):
 class GridSampleFamily(LoopFamily):
     """One template: a vector of channels of an output pixel."""
 
-    op = "GridSample"
+    op = GridSampleProblem.op
     template = "grid_sample_taps.cl"
     accuracy = Tolerance(relative=1e-4, absolute=1e-5)  # a place is a float, and a weight what it lacks to the next
     survives = WEIGHTED
 
     def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
-            TensorSpec("grid", problem.grid_shape, dtype=problem.dtype),
-        )
+        return problem.tensor("input", problem.input_shape), problem.tensor("grid", problem.grid_shape)
 
     def output(self, problem: GridSampleProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
+        return problem.tensor("output", problem.output_shape)
 
     def sample_inputs(self, problem: GridSampleProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Places on the map and beyond it, none of them halfway between two elements, where roundings decide."""
         inputs = super().sample_inputs(problem, generator)
         sizes = np.array([problem.width, problem.height])
-        place = generator.integers(-2, sizes + 2, inputs["grid"].shape) + generator.uniform(
-            -0.3, 0.3, inputs["grid"].shape
-        )
+        whole = generator.integers(-2, sizes + 2, problem.grid_shape)
+        place = whole + generator.uniform(-0.3, 0.3, problem.grid_shape)
         scaled = 2 * place / np.maximum(sizes - 1, 1) - 1 if problem.aligned else (2 * place + 1) / sizes - 1
         return inputs | {"grid": scaled.astype(problem.dtype)}
 

@@ -13,6 +13,7 @@ from gputune.kernels.hard_values import SMALL, Survival
 from gputune.kernels.indexing.loops import AxisProblem
 from gputune.kernels.indexing.maps import MapFamily
 from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.template import defines
 from gputune.kernels.tiling.streaming import DIMX, VW, default_width, fits, idle_beyond
 
 
@@ -48,7 +49,7 @@ class LrnProblem(AxisProblem):
 class LrnFamily(MapFamily):
     """One template: vectors of channels where those are innermost, else across them."""
 
-    op = "LRN"
+    op = LrnProblem.op
     template = "lrn_channels.cl"
     parameters = (VW, DIMX)
     group = ("DIMX",)
@@ -70,9 +71,8 @@ class LrnFamily(MapFamily):
         return problem.sizes | {"SIZE": problem.size}
 
     def prelude(self, problem: LrnProblem) -> str:
-        numbers = {"BIAS": problem.bias, "FACTOR": problem.alpha / problem.size}
-        lines = "".join(f"#define {name} {literal(value)}\n" for name, value in numbers.items())
-        return f"{lines}#define POWER(x) {_power(problem.beta)}\n"
+        numbers = {"BIAS": literal(problem.bias), "FACTOR": literal(problem.alpha / problem.size)}
+        return defines(numbers | {"POWER(x)": _power(problem.beta)})
 
     def distances(self, problem: LrnProblem) -> tuple[int, ...] | None:
         return (problem.inner,) if problem.inner > 1 else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT
 from gputune.kernels.chain import EMPTY, Chain, literal
-from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec, Tolerance, Work, operand_specs
+from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec, Tolerance, Work
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.maps import MapFamily
 from gputune.kernels.indexing.moving import COPIED, CPU_ROWS, Loop, copy_rules, merged
@@ -134,7 +134,7 @@ def move(
 class MoveFamily(MapFamily):
     """One template: vectors along the innermost loop of the output, all other loops folded into rows."""
 
-    op = "Move"
+    op = MoveProblem.op
     template = "move_rows.cl"
     parameters = COPIED
     guessed = (
@@ -150,13 +150,10 @@ class MoveFamily(MapFamily):
     survives = MOVES
 
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("input", (problem.elements,), dtype=problem.dtype),
-            *operand_specs(problem.epilogue, problem.sizes, problem.dtype),
-        )
+        return (problem.tensor("input", (problem.elements,)), *problem.operands(problem.sizes))
 
     def output(self, problem: MoveProblem) -> TensorSpec:
-        return TensorSpec("output", problem.sizes, dtype=problem.dtype)
+        return problem.tensor("output", problem.sizes)
 
     def rules(self, problem: MoveProblem) -> tuple[Constraint, ...]:
         return copy_rules(problem.sizes[-1], "a row", problem.sizes[-1], problem.rows)

@@ -98,14 +98,14 @@ class NormaliseProblem(Problem):
 class NormaliseFamily(RowFamily):
     """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
 
-    op = "Normalise"
+    op = NormaliseProblem.op
     template = "normalise_rows.cl"
     accuracy = Tolerance(relative=1e-5, absolute=2e-6)
     survives = NORMS
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
         value, *operands = super().inputs(problem)
-        parameters = (TensorSpec(name, problem.parameter_shape, dtype=problem.dtype) for name in problem.parameters)
+        parameters = (problem.tensor(name, problem.parameter_shape) for name in problem.parameters)
         return (value, *parameters, *operands)
 
     def arguments(self, problem: NormaliseProblem) -> tuple[str, ...]:

@@ -6,37 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-    operand_specs,
-)
+from gputune.kernels.family import Array, DeviceLimits, Tolerance
 from gputune.kernels.hard_values import MOVES, NAN, SMALL, SUMS, Survival
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.indexing.pixel_strips import CHANNELS, NhwcProblem, PixelFamily
+from gputune.kernels.space import Constraint, Parameter
 from gputune.kernels.tiling.streaming import (
+    DIMX,
+    DIMY,
     LINE_FLOATS,
     VECTOR_WIDTHS,
     busy,
-    ceil_div,
     check_indices,
-    default_group,
     default_width,
     fits,
-    group_constraints,
-    group_parameters,
     power_at_most,
-    round_up,
 )
 from gputune.kernels.tiling.window import Pads, Pair, check_layout
 from gputune.kernels.tiling.workgroups import few_registers
@@ -54,7 +39,7 @@ SURVIVAL: Mapping[str, Survival] = {
 
 
 @dataclass(frozen=True)
-class PoolProblem:
+class PoolProblem(NhwcProblem):
     """output[n, y, x, c] = epilogue(max, average or lp norm of the window at y, x).
 
     `kernel`, `strides`, `output` and `dilations` are (height, width), `pads` (top, left, bottom, right). `output` is
@@ -62,6 +47,8 @@ class PoolProblem:
     beyond the padding. An average divides by the positions inside the map, with `count_include_pad` by
     those inside map and padding; lp is (sum |x|^norm)^(1/norm). The epilogue's operands are output-shaped.
     """
+
+    op = "Pool"
 
     kind: str
     batch: int
@@ -79,13 +66,12 @@ class PoolProblem:
     layout: str = "NHWC"
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Pool knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
         if (self.kind == "lp") != (self.norm > 0):
             raise ValueError(f"Pool needs a positive norm for lp, and none for others; it is {self.norm}")
         check_layout("Pool", self.layout, "NHWC")
-        check_float("Pool", self.dtype)
         sizes = (self.batch, self.height, self.width, self.channels)
         if min(*sizes, *self.kernel, *self.strides, *self.output, *self.dilations) < 1 or min(self.pads) < 0:
             raise ValueError("Pool needs positive sizes and pads that are not negative")
@@ -97,71 +83,62 @@ class PoolProblem:
         check_indices("Pool", self.input_shape, self.output_shape)
 
     @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, self.height, self.width, self.channels)
-
-    @property
-    def output_shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, *self.output, self.channels)
-
-    @property
     def is_global(self) -> bool:
         """Whether the one window is exactly the map, so that its rows are one run of pixels."""
         plain = not any(self.pads) and self.dilations == (1, 1)
         return plain and self.kernel == (self.height, self.width) and self.output == (1, 1)
 
+    @property
+    def row_of_window(self) -> int:
+        """How many positions are one after the other in a window."""
+        return math.prod(self.kernel) if self.is_global else self.kernel[1]
 
-class PoolFamily(KernelFamily):
+
+class PoolFamily(PixelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
-    op = "Pool"
-    floats = FLOATS
+    op = PoolProblem.op
+    template = "pool_window.cl"
+    parameters = (
+        CHANNELS,
+        Parameter("WPT", (1, 2, 4, 8), "neighbouring output pixels of a work-item"),
+        Parameter("ACC", (1, 2, 4, 8), "accumulators that a row of the window is reduced in"),
+        DIMX,
+        DIMY,
+    )
 
-    def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:
+    def rules(self, problem: PoolProblem) -> tuple[Constraint, ...]:
+        columns = problem.row_of_window
         return (
-            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
-            *operand_specs(problem.epilogue, problem.output_shape, problem.dtype),
+            fits(problem.channels, "the channels"),
+            busy(("WPT",), problem.output[1], "the output's width"),
+            Constraint(
+                ("ACC",),
+                lambda count: count <= columns,
+                f"ACC must not exceed the {columns} positions in a row of the window",
+            ),
+            busy(("VW", "DIMX"), problem.channels, "the channels"),
+            busy(("WPT", "DIMY"), problem.strips(1), "the number of output pixels"),
         )
 
-    def output(self, problem: PoolProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
-
-    def space(self, problem: PoolProblem, limits: DeviceLimits) -> TuningSpace:
-        rows = problem.batch * problem.output[0]
-        columns = _row_of_window(problem)
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
-                Parameter("WPT", (1, 2, 4, 8), "neighbouring output pixels of a work-item"),
-                Parameter("ACC", (1, 2, 4, 8), "accumulators that a row of the window is reduced in"),
-                *group_parameters(),
-            ),
-            (
-                fits(problem.channels, "the channels"),
-                busy(("WPT",), problem.output[1], "the output's width"),
-                Constraint(
-                    ("ACC",),
-                    lambda count: count <= columns,
-                    f"ACC must not exceed the {columns} positions in a row of the window",
-                ),
-                busy(("VW", "DIMX"), problem.channels, "the channels"),
-                busy(("WPT", "DIMY"), rows * problem.output[1], "the number of output pixels"),
-                *group_constraints(limits),
-            ),
-        )
+    def widths(self, problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
+        """Give each work-item a vector of one pixel. With 16 registers the vector is a line of the cache where none
+        would reach beyond the channels. On eight maps that was 1.0 to 1.5 times as fast as half a line."""
+        lines = few_registers(limits) and problem.channels % LINE_FLOATS == 0
+        return {"VW": LINE_FLOATS if lines else default_width(limits, problem.channels), "WPT": 1, "ACC": 1}
 
     def default(self, problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
         """On a CPU a whole map is read by lines of the cache and added up in several sums, and its vectors of channels
         are for all cores: 1.3 to 4 times as fast as in one sum, in a work-group of 64."""
-        usual = _usual(problem, limits)
+        usual = super().default(problem, limits)
         if limits.device_type != "cpu" or not problem.is_global:
             return usual
-        sums = min(WHOLE_MAP_SUMS, power_at_most(_row_of_window(problem)))
+        sums = min(WHOLE_MAP_SUMS, power_at_most(problem.row_of_window))
         width = power_at_most(min(problem.channels, VECTOR_WIDTHS[-1]))
         return usual | {"VW": width, "ACC": sums, "DIMX": 1, "DIMY": 1}
 
     def guesses(self, problem: PoolProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        usual = _usual(problem, limits)
+        usual = super().default(problem, limits)
         return [
             usual | {"ACC": 4},
             usual | {"WPT": 2, "DIMY": max(usual["DIMY"] // 2, 1)},
@@ -170,39 +147,15 @@ class PoolFamily(KernelFamily):
             usual | {"VW": 1, "DIMX": 64, "DIMY": 1},
         ]
 
-    def render(self, problem: PoolProblem, configuration: Configuration) -> Instance:
-        height, width, kernel = problem.height, problem.width, problem.kernel
+    def sizes(self, problem: PoolProblem) -> Mapping[str, int]:
+        sizes, (kh, kw) = dict(super().sizes(problem)), problem.kernel
         if problem.is_global:
-            height, width, kernel = 1, height * width, (1, height * width)
-        macros = {
-            "MAPS": problem.batch,
-            "HEIGHT": height,
-            "WIDTH": width,
-            "CHANNELS": problem.channels,
-            **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
-            **dict(zip(("KH", "KW"), kernel, strict=True)),
-            **dict(zip(("SH", "SW"), problem.strides, strict=True)),
-            **dict(zip(("PT", "PL", "PB", "PR"), problem.pads, strict=True)),
-            **dict(zip(("DH", "DW"), problem.dilations, strict=True)),
-            "KIND": KINDS.index(problem.kind),
-            "NORM": problem.norm,
-            "COUNT_INCLUDE_PAD": int(problem.count_include_pad),
-        }
-        strips = problem.batch * problem.output[0] * ceil_div(problem.output[1], configuration["WPT"])
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        vectors = ceil_div(problem.channels, configuration["VW"])
-        main = Launch(
-            source=problem.epilogue.prelude() + template("pool_window.cl", dtype=problem.dtype),
-            entry="pool_window",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], problem.channels),
-            options=build_options(macros | dict(configuration)),
-            global_size=(round_up(vectors, across), round_up(strips, down)),
-            local_size=(across, down),
-            arguments=("input", "output", *problem.epilogue.operand_names),
-        )
-        return Instance(main)
+            sizes |= {"HEIGHT": 1, "WIDTH": kh * kw}
+            kh, kw = 1, kh * kw
+        names = ("KH", "KW", "SH", "SW", "PT", "PL", "PB", "PR", "DH", "DW")
+        window = zip(names, (kh, kw, *problem.strides, *problem.pads, *problem.dilations), strict=True)
+        kind = {"KIND": KINDS.index(problem.kind), "NORM": problem.norm}
+        return {**sizes, **dict(window), **kind, "COUNT_INCLUDE_PAD": problem.count_include_pad}
 
     def reference(self, problem: PoolProblem, inputs: Mapping[str, Array]) -> Array:
         """Pad the map by what counts for nothing, and reduce the shifted copies of it one tap at a time."""
@@ -237,29 +190,12 @@ class PoolFamily(KernelFamily):
     def survival(self, problem: PoolProblem) -> Survival:
         return SURVIVAL[problem.kind]
 
-    def work(self, problem: PoolProblem) -> Work:
-        outputs = math.prod(problem.output_shape)
-        return Work(outputs * (math.prod(problem.kernel) + len(problem.epilogue.steps)), self.moved_bytes(problem))
+    def steps(self, problem: PoolProblem) -> int:
+        return math.prod(problem.kernel)
 
     def tolerance(self, problem: PoolProblem) -> Tolerance:
         taps = 1 if problem.kind == "max" else math.prod(problem.kernel)
         return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6 * math.sqrt(taps))
-
-
-def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
-    """Give each work-item a vector of one pixel, in a work-group that is wide first. With 16 registers the vector is a
-    line of the cache where none would reach beyond the channels. On eight maps that was 1.0 to 1.5 times as fast as
-    half a line."""
-    lines = few_registers(limits) and problem.channels % LINE_FLOATS == 0
-    width = LINE_FLOATS if lines else default_width(limits, problem.channels)
-    pixels = problem.batch * math.prod(problem.output)
-    across, down = default_group(limits, ceil_div(problem.channels, width), pixels)
-    return {"VW": width, "WPT": 1, "ACC": 1, "DIMX": across, "DIMY": down}
-
-
-def _row_of_window(problem: PoolProblem) -> int:
-    """Return how many positions are one after the other in a window."""
-    return math.prod(problem.kernel) if problem.is_global else problem.kernel[1]
 
 
 FAMILY = PoolFamily()

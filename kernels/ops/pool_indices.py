@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import FLOAT
-from gputune.kernels.family import Array, Problem, TensorSpec
+from gputune.kernels.family import Array, TensorSpec
 from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.maps import MapFamily
+from gputune.kernels.indexing.pixel_strips import NhwcProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.space import Configuration, Constraint
 from gputune.kernels.tiling.streaming import DIMX, DIMY, busy
@@ -17,7 +18,7 @@ from gputune.kernels.tiling.window import Pads, Pair
 
 
 @dataclass(frozen=True)
-class PoolIndicesProblem(Problem):
+class PoolIndicesProblem(NhwcProblem):
     """output[n, c, y, x] = the index of the first maximum of the window at y, x, counted over [N, C, H, W].
 
     Fields as PoolProblem has them. With `by_columns` the elements of a map are counted column by column.
@@ -43,14 +44,8 @@ class PoolIndicesProblem(Problem):
     @property
     def pool(self) -> PoolProblem:
         """The pooling of which these are the places."""
-        size = (self.batch, self.height, self.width, self.channels)
         windows = (self.kernel, self.strides, self.pads, self.output)
-        return PoolProblem("max", *size, *windows, dilations=self.dilations, dtype=self.dtype)
-
-    @property
-    def pixels(self) -> int:
-        """Pixels of the output."""
-        return self.batch * math.prod(self.output)
+        return PoolProblem("max", *self.input_shape, *windows, dilations=self.dilations, dtype=self.dtype)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
@@ -60,29 +55,29 @@ class PoolIndicesProblem(Problem):
 class PoolIndicesFamily(MapFamily):
     """One template: an output element per work-item."""
 
-    op = "PoolIndices"
+    op = PoolIndicesProblem.op
     template = "pool_indices.cl"
     parameters = (DIMX, DIMY)
     guessed = ({"DIMX": 1, "DIMY": 64}, {"DIMX": 8, "DIMY": 8}, {"DIMX": 16, "DIMY": 4})
     survives = ORDERS
 
     def inputs(self, problem: PoolIndicesProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.pool.input_shape, dtype=problem.dtype),)
+        return (problem.tensor("input", problem.input_shape),)
 
     def output(self, problem: PoolIndicesProblem) -> TensorSpec:
         return TensorSpec("output", problem.output_shape, dtype="int64")
 
     def rules(self, problem: PoolIndicesProblem) -> tuple[Constraint, ...]:
-        pixels = busy(("DIMY",), problem.pixels, "the number of output pixels")
+        pixels = busy(("DIMY",), problem.strips(1), "the number of output pixels")
         return (busy(("DIMX",), problem.channels, "the channels"), pixels)
 
     def grid(self, problem: PoolIndicesProblem, configuration: Configuration) -> tuple[int, int]:
-        return problem.channels, problem.pixels
+        return problem.channels, problem.strips(1)
 
     def sizes(self, problem: PoolIndicesProblem) -> Mapping[str, int]:
         names = ("MAPS", "HEIGHT", "WIDTH", "CHANNELS", "OUT_HEIGHT", "OUT_WIDTH", "KH", "KW", "SH", "SW", "PT", "PL")
         pairs = (*problem.output, *problem.kernel, *problem.strides, *problem.pads[:2], *problem.dilations)
-        sizes = zip((*names, "DH", "DW"), (*problem.pool.input_shape, *pairs), strict=True)
+        sizes = zip((*names, "DH", "DW"), (*problem.input_shape, *pairs), strict=True)
         return {**dict(sizes), "BY_COLUMNS": problem.by_columns}
 
     def reference(self, problem: PoolIndicesProblem, inputs: Mapping[str, Array]) -> Array:

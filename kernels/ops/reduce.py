@@ -13,6 +13,7 @@ from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.maps import EXACT
 from gputune.kernels.indexing.rows import RowFamily, extremes
+from gputune.kernels.template import defines
 from gputune.kernels.tiling.streaming import check_indices
 
 
@@ -120,29 +121,20 @@ class ReduceProblem(Problem):
 class ReduceFamily(RowFamily):
     """One template: vectors along the rows where the innermost axis is reduced, else across them."""
 
-    op = "Reduce"
+    op = ReduceProblem.op
     template = "reduce_rows.cl"
 
     def output(self, problem: ReduceProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output, dtype=problem.dtype)
+        return problem.tensor("output", problem.output)
 
     def prelude(self, problem: ReduceProblem) -> str:
         kind = KINDS[problem.kind]
         lowest, highest = extremes(problem.dtype)
-        macros: dict[str, str | int] = {
-            "LOWEST": lowest,
-            "HIGHEST": highest,
-            "SHIFTED": int(kind.shift is not None),
-            "RELATIVE": int(kind.relative),
-            "COMBINE": kind.combine,
-            "MAP(x)": kind.map,
-            "START": kind.start,
-            "FILL": f"(vec)({kind.fill})",
-            "FINISH(x)": kind.finish,
-        }
-        if kind.shift:
-            macros |= dict(zip(("SHIFT_COMBINE", "SHIFT_START", "SHIFT_FINISH(x)"), kind.shift, strict=True))
-        lines = "".join(f"#define {name} {text}\n" for name, text in macros.items())
+        bounds = {"LOWEST": lowest, "HIGHEST": highest}
+        flags = {"SHIFTED": int(kind.shift is not None), "RELATIVE": int(kind.relative)}
+        parts = {"COMBINE": kind.combine, "MAP(x)": kind.map, "START": kind.start, "FILL": f"(vec)({kind.fill})"}
+        shift = zip(("SHIFT_COMBINE", "SHIFT_START", "SHIFT_FINISH(x)"), kind.shift or (), strict=False)
+        lines = defines({**bounds, **flags, **parts, "FINISH(x)": kind.finish, **dict(shift)})
         return problem.loops.prelude() + lines + problem.epilogue.prelude()
 
     def reference(self, problem: ReduceProblem, inputs: Mapping[str, Array]) -> Array:

@@ -44,7 +44,7 @@ class ResampleProblem(PixelProblem):
 class ResampleFamily(PixelFamily):
     """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
 
-    op = "Resample"
+    op = ResampleProblem.op
     template = "resample_taps.cl"
     accuracy = Tolerance(relative=1e-5, absolute=1e-6)
     survives = WEIGHTED

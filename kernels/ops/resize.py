@@ -48,7 +48,7 @@ class ResizeProblem(PixelProblem):
 class ResizeFamily(PixelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
-    op = "Resize"
+    op = ResizeProblem.op
     template = "resize_nearest.cl"
     moves = True
     accuracy = Tolerance(relative=1e-5, absolute=1e-6)
@@ -74,7 +74,7 @@ class ResizeFamily(PixelFamily):
         rows, columns = (
             np.clip((np.arange(output) * step + offset) // divisor, 0, size - 1)
             for size, output, step, offset, divisor in zip(
-                problem.size, problem.output, problem.steps, problem.offsets, problem.divisors, strict=True
+                problem.input_shape[1:3], problem.output, problem.steps, problem.offsets, problem.divisors, strict=True
             )
         )
         return problem.epilogue.apply_to(inputs["input"][:, rows][:, :, columns], inputs)

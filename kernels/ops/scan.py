@@ -35,7 +35,7 @@ class ScanProblem(AxisProblem):
 class ScanFamily(MapFamily):
     """One template: a work-item per vector across the axis. Short axes are what models have."""
 
-    op = "Scan"
+    op = ScanProblem.op
     template = "scan_axis.cl"
     parameters = (VW, DIMX)
     group = ("DIMX",)

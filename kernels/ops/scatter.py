@@ -7,37 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
-from gputune.kernels.family import (
-    ALONE,
-    Array,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-)
+from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT
+from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec, Work
 from gputune.kernels.hard_values import EVERY, MOVES, SUBNORMAL, Survival
 from gputune.kernels.indexing.broadcasting import Loops
+from gputune.kernels.indexing.maps import MapFamily
 from gputune.kernels.indexing.steps import reach
 from gputune.kernels.ops.gather import INDEX_TYPES, strides_of
-from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options, moved, template
+from gputune.kernels.space import Configuration, Constraint, Parameter
+from gputune.kernels.template import moved
 from gputune.kernels.tiling.streaming import (
-    VECTOR_WIDTHS,
+    DIMX,
+    DIMY,
+    VW,
     busy,
     ceil_div,
     check_indices,
     default_group,
     default_width,
     fits,
-    group_constraints,
-    group_parameters,
     power_at_most,
-    round_up,
 )
 
 REDUCTIONS: Mapping[str, tuple[str, np.ufunc | None]] = {
@@ -57,7 +46,7 @@ PARTS = tuple(4**power for power in range(9))
 
 
 @dataclass(frozen=True)
-class ScatterProblem:
+class ScatterProblem(Problem):
     """output = data reduced with updates, one after the other, at the places that indices point at.
 
     The tensors are seen as lines, whose places are `step` elements apart, and nothing reaches from one line into
@@ -66,6 +55,9 @@ class ScatterProblem:
     `reached`. The indices of an update are neighbours, one for each of `extents`, and together they are the number of
     a place. Indices below zero count from their extents; what is out of range points nowhere.
     """
+
+    op = "Scatter"
+    types = ANY
 
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
@@ -83,8 +75,7 @@ class ScatterProblem:
     index_dtype: str = "int64"
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
-        check_dtype("Scatter", self.dtype)
+    def check(self) -> None:
         if self.index_dtype not in INDEX_TYPES:
             raise ValueError(f"Scatter knows indices of {' and '.join(INDEX_TYPES)}, not {self.index_dtype}")
         if self.reduction not in REDUCTIONS:
@@ -189,21 +180,25 @@ def at_points(shape: tuple[int, ...], indices: tuple[int, ...], **kind: Any) -> 
     )
 
 
-class ScatterFamily(KernelFamily):
+class ScatterFamily(MapFamily):
     """One template: a work-item owns places of a few lines, and goes through the updates of these."""
 
-    op = "Scatter"
-    floats = FLOATS
+    op = ScatterProblem.op
+    template = "scatter_rows.cl"
+    parameters = (
+        VW,
+        Parameter("WPTX", (1, 2, 4, 8), "vectors of a work-item"),
+        Parameter("PARTS", PARTS, "work-items that share the places of a line, each of which sees all updates"),
+        DIMX,
+        DIMY,
+    )
 
     def inputs(self, problem: ScatterProblem) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("data", (problem.elements,), dtype=problem.dtype),
-            TensorSpec("indices", (problem.indices,), dtype=problem.index_dtype),
-            TensorSpec("updates", (problem.updates,), dtype=problem.dtype),
-        )
+        indices = TensorSpec("indices", (problem.indices,), dtype=problem.index_dtype)
+        return problem.tensor("data", (problem.elements,)), indices, problem.tensor("updates", (problem.updates,))
 
     def output(self, problem: ScatterProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.elements,), dtype=problem.dtype)
+        return problem.tensor("output", (problem.elements,))
 
     def sample_inputs(self, problem: ScatterProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Return indices in the range of the least extent, from either end."""
@@ -214,26 +209,20 @@ class ScatterFamily(KernelFamily):
     def survival(self, problem: ScatterProblem) -> Survival:
         return SURVIVAL[problem.reduction]
 
-    def space(self, problem: ScatterProblem, limits: DeviceLimits) -> TuningSpace:
+    def seen(self, problem: ScatterProblem) -> str:
+        return moved(problem.dtype) if problem.reduction == "none" else problem.dtype
+
+    def rules(self, problem: ScatterProblem) -> tuple[Constraint, ...]:
         loops = problem.loops
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("WPTX", (1, 2, 4, 8), "vectors of a work-item"),
-                Parameter("PARTS", PARTS, "work-items that share the places of a line, each of which sees all updates"),
-                *group_parameters(),
-            ),
-            (
-                fits(loops.inner, "a row of lines"),
-                busy(("VW", "WPTX"), loops.inner, "the elements of a row of lines"),
-                busy(("PARTS",), problem.places, "the places of a line"),
-                busy(("VW", "WPTX", "DIMX"), loops.inner, "the elements of a row of lines"),
-                Constraint(
-                    ("PARTS", "DIMY"),
-                    lambda parts, down: down == 1 or down < 2 * loops.rows * parts,
-                    "DIMY must stay below twice the parts of all rows; more would have nothing to do",
-                ),
-                *group_constraints(limits),
+        return (
+            fits(loops.inner, "a row of lines"),
+            busy(("VW", "WPTX"), loops.inner, "the elements of a row of lines"),
+            busy(("PARTS",), problem.places, "the places of a line"),
+            busy(("VW", "WPTX", "DIMX"), loops.inner, "the elements of a row of lines"),
+            Constraint(
+                ("PARTS", "DIMY"),
+                lambda parts, down: down == 1 or down < 2 * loops.rows * parts,
+                "DIMY must stay below twice the parts of all rows; more would have nothing to do",
             ),
         )
 
@@ -265,27 +254,34 @@ class ScatterFamily(KernelFamily):
             default | {"VW": 1, "PARTS": more, "DIMX": 1, "DIMY": 1},
         ]
 
-    def render(self, problem: ScatterProblem, configuration: Configuration) -> Instance:
-        loops, down = problem.loops, configuration["DIMY"]
-        vectors = ceil_div(loops.inner, configuration["VW"] * configuration["WPTX"])
-        sizes = {"COUNT": problem.count, "INDEX_STEP": problem.index_step, "UPDATE_STEP": problem.update_step}
-        sizes |= {"PLACES": problem.places, "PLACE_STEP": problem.step, "REACH": problem.met[-1]}
-        dtype = moved(problem.dtype) if problem.reduction == "none" else problem.dtype
-        main = Launch(
-            source=_prelude(problem) + template("scatter_rows.cl", dtype=dtype),
-            entry="scatter_rows",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], *loops.distances, problem.step, problem.update_step),
-            options=build_options(sizes | loops.macros() | dict(configuration)),
-            global_size=(
-                round_up(vectors, configuration["DIMX"]),
-                round_up(loops.rows * configuration["PARTS"], down),
-            ),
-            local_size=(configuration["DIMX"], down),
-            arguments=("data", "indices", "updates", "output"),
+    def grid(self, problem: ScatterProblem, configuration: Configuration) -> tuple[int, int]:
+        loops, run = problem.loops, configuration["VW"] * configuration["WPTX"]
+        return ceil_div(loops.inner, run), loops.rows * configuration["PARTS"]
+
+    def sizes(self, problem: ScatterProblem) -> Mapping[str, int]:
+        updates = {"COUNT": problem.count, "INDEX_STEP": problem.index_step, "UPDATE_STEP": problem.update_step}
+        places = {"PLACES": problem.places, "PLACE_STEP": problem.step, "REACH": problem.met[-1]}
+        return problem.loops.macros() | updates | places
+
+    def distances(self, problem: ScatterProblem) -> tuple[int, ...]:
+        return (*problem.loops.distances, problem.step, problem.update_step)
+
+    def prelude(self, problem: ScatterProblem) -> str:
+        """Return the indices' type, where lines begin, and what is done to a value."""
+        loops = problem.loops
+        conditions, below = [], 1
+        for size, bound in list(zip(problem.sizes, problem.reached, strict=True))[-2::-1]:
+            if bound < size:
+                conditions.append(f"(row) / {below} % {size} < {bound}")
+            below *= size
+        return (
+            f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
+            f"#define LINE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
+            f"#define TAKE(row) ({loops.row_offset(2) or 0})\n#define OWN {int(problem.lookups[-1])}\n"
+            f"#define REACHED(row) ({' && '.join(conditions) or 1})\n"
+            f"#define FIND {' '.join(f'AT({k}, {extent})' for k, extent in enumerate(problem.extents))}\n"
+            f"#define REDUCE(value, update) {REDUCTIONS[problem.reduction][0]}\n"
         )
-        return Instance(main)
 
     def reference(self, problem: ScatterProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's unbuffered reductions of all updates at once, each line's in their order."""
@@ -315,28 +311,6 @@ class ScatterFamily(KernelFamily):
 
     def work(self, problem: ScatterProblem) -> Work:
         return Work(0 if problem.reduction == "none" else problem.updates, self.moved_bytes(problem))
-
-    def tolerance(self, problem: ScatterProblem) -> Tolerance:
-        return Tolerance(0.0, 0.0)
-
-
-def _prelude(problem: ScatterProblem) -> str:
-    """Return the macros that scatter_rows.cl takes: the indices' type, where lines begin, and what is done to a
-    value."""
-    loops = problem.loops
-    conditions, below = [], 1
-    for size, bound in list(zip(problem.sizes, problem.reached, strict=True))[-2::-1]:
-        if bound < size:
-            conditions.append(f"(row) / {below} % {size} < {bound}")
-        below *= size
-    return (
-        f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
-        f"#define LINE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
-        f"#define TAKE(row) ({loops.row_offset(2) or 0})\n#define OWN {int(problem.lookups[-1])}\n"
-        f"#define REACHED(row) ({' && '.join(conditions) or 1})\n"
-        f"#define FIND {' '.join(f'AT({k}, {extent})' for k, extent in enumerate(problem.extents))}\n"
-        f"#define REDUCE(value, update) {REDUCTIONS[problem.reduction][0]}\n"
-    )
 
 
 FAMILY = ScatterFamily()

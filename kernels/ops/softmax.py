@@ -38,7 +38,7 @@ class SoftmaxProblem(AxisProblem):
 class SoftmaxFamily(RowFamily):
     """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
 
-    op = "Softmax"
+    op = SoftmaxProblem.op
     template = "softmax_rows.cl"
     parameters = (VW, LANES, DIMY, KEEP, EXP)
     guessed = ({"KEEP": 0}, {"DIMY": 4})

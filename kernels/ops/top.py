@@ -39,7 +39,7 @@ class TopProblem(AxisProblem):
 class TopFamily(MapFamily):
     """One template: every element counts those that come before it, which is its place in the order."""
 
-    op = "TopK"
+    op = TopProblem.op
     template = "top_ranks.cl"
     parameters = (EACH, DIMX)
     group = ("DIMX",)

@@ -71,7 +71,7 @@ class TransposeProblem(Problem):
 class TransposeFamily(MapFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
-    op = "Transpose"
+    op = TransposeProblem.op
     template = "transpose_layout.cl"
     parameters = (
         Parameter("VR", BLOCK_SIDES, "rows of a block, and the vector width of writes"),
@@ -95,10 +95,10 @@ class TransposeFamily(MapFamily):
     survives = MOVES
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.shape(problem.source), dtype=problem.dtype),)
+        return (problem.tensor("input", problem.shape(problem.source)),)
 
     def output(self, problem: TransposeProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape(problem.target), dtype=problem.dtype)
+        return problem.tensor("output", problem.shape(problem.target))
 
     def rules(self, problem: TransposeProblem) -> tuple[Constraint, ...]:
         rows, columns = problem.matrix

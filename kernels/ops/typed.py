@@ -12,6 +12,7 @@ from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT, FLOATS, HALF
 from gputune.kernels.family import Array, Problem, TensorSpec, Tolerance
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import LoopFamily, Loops, check_broadcasts, collapse
+from gputune.kernels.template import defines
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.typed_functions import TYPED
 
@@ -54,7 +55,7 @@ class TypedProblem(Problem):
 class TypedFamily(LoopFamily):
     """One template: vectors along the innermost loop, computed lane by lane."""
 
-    op = "Typed"
+    op = TypedProblem.op
     template = "typed_elements.cl"
 
     def inputs(self, problem: TypedProblem) -> tuple[TensorSpec, ...]:
@@ -92,19 +93,13 @@ class TypedFamily(LoopFamily):
                 names.append(letter)
         expression = function.expression(tuple(names), problem.input_dtypes, problem.dtype)
         result = function.seen(problem.dtype)
-        lines = [
-            f"#define RESULT {result.arithmetic}",
-            f"#define INPUT_PARAMETERS {parameters}",
-            f"#define READ(row, x) {reads}",
-            f"#define COMPUTE(lane) {expression}",
-        ]
-        if result.converts:
-            lines.append("#define HALF_RESULT")
+        macros = {"RESULT": result.arithmetic, "INPUT_PARAMETERS": parameters, "READ(row, x)": reads}
+        halves = "#define HALF_RESULT\n" if result.converts else ""
+        exponent: dict[str, int | str] = {}
         if problem.function == "pow":
-            exponent = ELEMENT_TYPES[problem.input_dtypes[1]]
-            lines.append(f"#define EXPONENT {exponent.arithmetic}")
-            lines.append(f"#define EXPONENT_IS_FLOAT {int(exponent.is_float)}")
-        return "".join(f"{line}\n" for line in lines)
+            known = ELEMENT_TYPES[problem.input_dtypes[1]]
+            exponent = {"EXPONENT": known.arithmetic, "EXPONENT_IS_FLOAT": int(known.is_float)}
+        return defines({**macros, "COMPUTE(lane)": expression}) + halves + defines(exponent)
 
     def reference(self, problem: TypedProblem, inputs: Mapping[str, Array]) -> Array:
         operands = [inputs[f"input{k}"] for k in range(len(problem.input_shapes))]
