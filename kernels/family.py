@@ -1,10 +1,13 @@
 """Declare what a kernel family is, and what it renders for one configuration of one problem.
 
 A family is two neighbours in ops/ with one stem, such as softmax.py and softmax_rows.cl; the catalogue finds every
-module there that defines FAMILY. You make a family in these steps:
+module there that defines FAMILY. Most families are a `MapFamily` (indexing/maps.py): one template with one kernel, of
+which they declare what is their own. Others share more: work-items that share rows (indexing/rows.py), loops over
+broadcast inputs (indexing/broadcasting.py), pixels of maps (indexing/pixel_strips.py). docs/contributing/add_an_op.md
+shows the smallest one line by line. You make a family in these steps:
 
-1. The problem, a frozen dataclass, is the whole identity of a task: sizes, attributes, epilogue. Its __post_init__
-   refuses meaningless values with one ValueError.
+1. The problem, a frozen dataclass, is the whole identity of a task: sizes, attributes, epilogue. A `Problem` names the
+   types of elements that its kernels know, in `types`. Its `check` refuses meaningless values with one ValueError.
 2. `inputs` and `output` name the tensors in device layout (NHWC for maps); constant tensors are marked.
 3. `space` declares parameters, each with its meaning, and constraints, each with a reason that is the error message.
    Names follow the literature: VW vector width, MR rows of a register tile, LM and LN work-group.

@@ -1,7 +1,7 @@
-"""Define families whose work-items each compute vectors of a few rows of the output: what all of them share.
+"""Define families whose work-items each compute a part of the output of their own: what all of them share.
 
-ops/lrn.py is the smallest. Such a family has one template with one kernel, which has the name of its file. A family
-says what is its own; it overrides what stands here if that is not so for its problems.
+Such a family has one template with one kernel of the same name. It declares what is its own, and overrides what stands
+here if that is not so for its problems. ops/top.py is the smallest.
 """
 
 import math
@@ -10,16 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gputune.core.dtypes import FLOATS
-from gputune.kernels.family import (
-    ALONE,
-    DeviceLimits,
-    Instance,
-    KernelFamily,
-    Launch,
-    TensorSpec,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import ALONE, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import STOCK, build_options, moved, template

@@ -51,5 +51,12 @@ def test_the_lines_that_a_diff_takes_away_are_in_the_file(page: Path) -> None:
 
 
 @each
+def test_what_a_page_shows_of_a_file_is_in_it(page: Path) -> None:
+    for block in blocks("py", page.read_text(encoding="utf-8")):
+        named, _, shown = block.partition("\n")
+        assert shown in (ROOT / named.removeprefix("# ")).read_text(encoding="utf-8")
+
+
+@each
 def test_a_page_is_short(page: Path) -> None:
     assert len(page.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
