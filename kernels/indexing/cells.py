@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import Chain
-from gputune.kernels.family import Array
+from gputune.kernels.family import Array, Problem
 from gputune.kernels.tiling.streaming import check_indices
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -21,7 +21,7 @@ STARTS = ("initial_h", "initial_c")
 
 
 @dataclass(frozen=True)
-class RecurrentProblem:
+class RecurrentProblem(Problem):
     """`steps` steps of a cell with `hidden` elements, for `batch` sequences, in one or both directions.
 
     `gates` [steps, batch, directions * gates * hidden] is what the input brings to the gates, in ONNX's order of them
@@ -34,6 +34,8 @@ class RecurrentProblem:
     `after_reset`: a GRU's candidate applies r to the product and to `bias` [directions, hidden]; `coupled`: an LSTM's
     f is 1 - i; `lengths`: each entry has a number of steps of its own.
     """
+
+    op = "Recurrent"
 
     cell: str
     steps: int
@@ -51,10 +53,9 @@ class RecurrentProblem:
     batch_first: bool = False
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.cell not in GATES or self.direction not in DIRECTIONS:
             raise ValueError(f"Recurrent knows {', '.join(GATES)}, not a {self.direction} {self.cell}")
-        check_float("Recurrent", self.dtype)
         if min(self.steps, self.batch, self.hidden) < 1:
             raise ValueError(
                 f"Recurrent needs positive sizes, not steps={self.steps} batch={self.batch} hidden={self.hidden}"

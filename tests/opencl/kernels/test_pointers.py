@@ -85,6 +85,6 @@ def test_vectors_begin_where_they_are_declared(gpu: KernelBench, op: str, proble
 
 @pytest.mark.usefixtures("_rounded")
 def test_a_false_declaration_is_found(gpu: KernelBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.kernels.ops.reduce.aligned", lambda *_: True)
+    monkeypatch.setattr("gputune.kernels.indexing.maps.aligned", lambda *_: True)
     with pytest.raises(AssertionError, match="ReduceProblem"):
         check(gpu, "Reduce", ReduceProblem("sum", (17, 37), (1,)), count=1)
