@@ -84,7 +84,13 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
 def _separable(depthwise: Operation, project: Operation) -> Group | None:
     """Return a depthwise and a pointwise convolution, unless no kernel can be both."""
     first, second = depthwise.task.problem, project.task.problem
-    if first.group > 1 or second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
+    if (
+        first.group > 1
+        or not second.weights
+        or second.k != first.channels
+        or first.epilogue.operands
+        or first.epilogue.has_domain
+    ):
         return None
     if first.dtype != second.dtype:
         return None
@@ -121,6 +127,7 @@ def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
         or first.epilogue.operands
         or first.epilogue.has_domain
         or first.parts
+        or not first.weights
     ):
         return
     if second.channels <= LEAST_EXPANSION * first.k:

@@ -1,12 +1,24 @@
-// The sums of the shares of products whose reduction was split among work-groups. Templates include this file.
+// Products whose reduction is split among work-groups, and the sums of their shares. Templates include this file behind
+// finish.cl.
 //
 //   output[g, m, n] = FINISH(sum over s < SPLIT of shares[s][g][m][n])
 //
 // Work split: a work-item has a vector of VW columns of a row. Dimension 0 of the grid runs over a row's vectors, dimension
 // 1 over rows, dimension 2 over the BATCH products; a work-group has ADD_X x ADD_Y work-items. Shares are added in their
 // order, so bits stay. Sums beyond column N do not exist: the last vector's are added one by one.
-// The text before defines FINISH, or has what tile_sizes.cl wants for it: ADDED_PARAMETERS are the buffers that it reads.
+// The text before defines what finish.cl wants; ADDED_PARAMETERS are the buffers that FINISH reads. BK is a block of the
+// reduction. RESULT_PARAMETERS are the kernel's last parameters: output and operands, or the shares.
 
+// Whole blocks of the reduction, shared out among SPLIT work-groups. No share is empty, as there are as many blocks, and
+// only the last one may end with a part of a block.
+#define BLOCKS ((K + BK - 1) / BK) // the last one may be a part
+#define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BK)
+#define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BK, K)
+
+#if SPLIT == 1
+#define RESULT_PARAMETERS __global TYPE *restrict output OPERAND_PARAMETERS
+#else
+#define RESULT_PARAMETERS __global SUM *restrict shares
 #ifndef ADD_X
 #define ADD_X 64
 #define ADD_Y 1
@@ -54,3 +66,4 @@ void add_shares(__global const SUM *restrict shares, ADDED_PARAMETERS
         }
 #endif
 }
+#endif

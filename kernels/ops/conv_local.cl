@@ -25,6 +25,9 @@
 #define K 36                 // taps times input channels
 #define N 8                  // output channels
 #define LEFT_WIDTH 4         // channels of a pixel that are read at once
+#define LEFT_DEEP 1          // they lie along the reduction
+#define RIGHT_WIDTH 4        // elements of packed that are read at once
+#define RIGHT_DEEP 0
 #define INPUTS 4             // input channels
 #define HEIGHT 8             // of the input
 #define WIDTH 8
@@ -59,9 +62,7 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
-#define LEFT_DEEP 1
-#define RIGHT_DEEP 0
-#define RIGHT_WIDTH VW
+#define BIAS_AT(column) (TILES_ACROSS * BN * K + (column))
 #include "tile_sizes.cl"
 
 // The bits of the taps along an axis that lie inside of the map, for a window that begins at `first`.
@@ -76,14 +77,6 @@
 #define TAP_AT(k) ((TAP(k) / KW * (DH * WIDTH) + TAP(k) % KW * DW) * INPUTS + (k) % INPUTS)
 #define LEFT(across, k) (SEEN(k) ? READ_OF(LEFT_WIDTH, input, corner[i] + TAP_AT(k)) : (left_vec)((FACTOR)0))
 #define RIGHT(across, k) PACKED_FACTORS(panel, (k) * BN + (across))
-#define BIAS_AT(column) (TILES_ACROSS * BN * K + (column))
-
-#if SPLIT > 1
-#include "add_shares.cl"
-#define RESULT_PARAMETERS __global SUM *restrict shares
-#else
-#define RESULT_PARAMETERS __global TYPE *restrict output OPERAND_PARAMETERS
-#endif
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void conv_local(__global const TYPE *restrict input, __global const TYPE *restrict packed,

@@ -1,52 +1,96 @@
-"""Multiply a matrix by a constant right side, with bias and a fused chain.
+"""Multiply matrices: by constant weights, with bias and a fused chain, or batches of computed ones, each read in place.
 
-matmul_tiled.cl computes tiles in registers. matmul_local.cl is for GPUs: work-groups compute tiles in local memory.
+matmul_tiled.cl computes tiles in registers. Two templates are for GPUs: in matmul_local.cl work-groups compute tiles in
+local memory, and matmul_skinny.cl multiplies few rows by weights.
 
-output[m, n] = epilogue(sum over k of a[m, k] * b[k, n] + bias[n])
+output[g, m, n] = epilogue(sum over k of a[g, m, k] * b[g, k, n] + bias[n])
 
-The columns of a may lie in several tensors, so that what a Concat would join is read in place.
+Weights are packed once. The columns of their a may lie in several tensors, so that what a Concat would join is read in
+place. Transposed and broadcast computed operands only have other steps, so they are not copied; a step of 0 repeats
+elements.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
 from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, check_factors
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
     ALONE,
     Array,
+    DeviceLimits,
+    Estimate,
     Instance,
     Launch,
+    Stage,
     TensorSpec,
     Tolerance,
     Work,
-    operand_specs,
+)
+from gputune.kernels.indexing.steps import (
+    Steps,
+    as_it_lies,
+    different,
+    place,
+    reach,
+    reach_each_once,
+    view,
+    whole_shape,
 )
 from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.estimate import WIDEST
+from gputune.kernels.tiling.estimate import WIDEST, Card, handing_over
 from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.skinny import MOST_ROWS, Skinny
-from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.workgroups import launch_sizes
 
 MOST_PARTS = 4
 """Each part has loops of its own, which compilers unroll; with more they take too long."""
 
+TILED, LOCAL, SKINNY = 0, 1, 2
+MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
+TEMPLATES = {TILED: "matmul_tiled.cl", LOCAL: "matmul_local.cl", SKINNY: "matmul_skinny.cl"}
+
+PACKED_ROWS = 16
+"""Rows of a computed b that a work-item packs where work-groups are of one work-item."""
+
+Side = tuple[tuple[int, ...], Steps, int]
+"""The sizes of a factor, (*batch, rows, columns), its steps, and the element where it begins."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the elements of a batch of products lie: a, b, output and each operand of the epilogue have steps for
+    (*batch, row, column).
+
+    `elements` counts those of a and b, which begin at their elements `starts`; all else begins at its element 0. The
+    output's steps reach each of its elements once.
+    """
+
+    batch: tuple[int, ...]
+    a_steps: Steps
+    b_steps: Steps
+    output_steps: Steps
+    elements: tuple[int, int]
+    operand_steps: tuple[Steps, ...] = ()
+    starts: tuple[int, int] = (0, 0)
+
 
 @dataclass(frozen=True)
 class MatMulProblem:
     """a[m, k] x b[k, n] + bias[n]; b and bias are constant, the epilogue's operands are [m, n].
 
-    With `parts`, a is there as the tensors a0[m, parts[0]], a1[m, parts[1]], ... which lie side by side in it.
-    `factors` is the type in which products may be multiplied.
+    With `parts`, a is there as the tensors a0[m, parts[0]], a1[m, parts[1]], ... which lie side by side in it. With
+    `places`, b is computed, and there is such a product for all of a batch. `factors` is the type in which products may
+    be multiplied.
     """
 
     m: int
@@ -57,150 +101,393 @@ class MatMulProblem:
     dtype: str = FLOAT
     parts: tuple[int, ...] = ()
     factors: str = field(default=FLOAT, metadata=ADDED)
+    places: Places | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k, self.n) < 1:
-            raise ValueError(f"MatMul needs positive sizes, not m={self.m} k={self.k} n={self.n}")
+        batch, rank = self.lies.batch, len(self.lies.batch) + 2
+        if min(self.m, self.k, self.n, *batch) < 1:
+            of = f"{batch} of " if self.places else ""
+            raise ValueError(f"MatMul needs positive sizes, not {of}m={self.m} k={self.k} n={self.n}")
         check_float("MatMul", self.dtype)
         check_factors("MatMul", self.dtype, self.factors)
+        if self.places and (self.parts or self.bias):
+            raise ValueError("MatMul has parts and a bias only if its right side is constant")
         if self.parts and not 2 <= len(self.parts) <= MOST_PARTS:
             raise ValueError(f"MatMul reads 2 to {MOST_PARTS} parts, not {len(self.parts)}")
         if self.parts and (min(self.parts) < 1 or sum(self.parts) != self.k):
             raise ValueError(f"MatMul needs parts of positive width that make k={self.k} together, not {self.parts}")
-        check_indices("MatMul", (self.m, self.k), (self.k, self.n), (self.m, self.n))
+        every = (self.lies.a_steps, self.lies.b_steps, self.lies.output_steps, *self.lies.operand_steps)
+        if any(len(steps) != rank or min(steps) < 0 for steps in every):
+            raise ValueError(f"MatMul needs {rank} steps per tensor, none negative, not {every}")
+        if len(self.lies.operand_steps) != self.epilogue.operands:
+            raise ValueError(f"MatMul needs steps for {self.epilogue.operands} operands")
+        if self.lies.output_steps[-1] == 1 and any(steps[-1] > 1 for steps in self.lies.operand_steps):
+            raise ValueError("MatMul reads its operands along rows, as it writes its output")
+        for name, (sizes, steps, start), elements in zip("ab", self.sides, self.lies.elements, strict=True):
+            if start < 0 or start + reach(sizes, steps) > elements:
+                raise ValueError(f"MatMul would read beyond the {elements} elements of {name}")
+        if not reach_each_once(self.shape, self.lies.output_steps):
+            raise ValueError(f"MatMul's output steps {self.lies.output_steps} do not reach each element once")
+        check_indices("MatMul", self.shape, *((elements,) for elements in self.lies.elements))
 
+    @property
+    def weights(self) -> bool:
+        """Whether b is constant."""
+        return self.places is None
 
-TILED, LOCAL, SKINNY = 0, 1, 2
-MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
+    @property
+    def lies(self) -> Places:
+        """Where all elements lie: row by row, if the right side is constant."""
+        m, k, n = self.m, self.k, self.n
+        rows = (n, 1)
+        return self.places or Places((), (k, 1), rows, rows, (m * k, k * n), (rows,) * self.epilogue.operands)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch, rows and columns of the products."""
+        return (*self.lies.batch, self.m, self.n)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """How a and b lie."""
+        batch, (a_start, b_start) = self.lies.batch, self.lies.starts
+        a, b = (*batch, self.m, self.k), (*batch, self.k, self.n)
+        return (a, self.lies.a_steps, a_start), (b, self.lies.b_steps, b_start)
+
+    @property
+    def products(self) -> int:
+        """How many matrices the output holds."""
+        return math.prod(self.lies.batch)
+
+    @property
+    def matrices(self) -> int:
+        """How many different matrices b holds."""
+        return different(self.lies.batch, self.lies.b_steps[:-2])
+
+    @property
+    def lefts(self) -> dict[str, int]:
+        """The tensors that a is there in, by name, and how many of its columns each has."""
+        return {f"a{i}": width for i, width in enumerate(self.parts)} or {"a": self.k}
 
 
 class MatMulFamily(ProductFamily):
-    """Three algorithms over packed columns."""
+    """Three algorithms. Weights are packed. Of a computed b, the first algorithm reads columns that a stage packs, or
+    rows where they lie."""
 
     op = "MatMul"
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
-        bias = (TensorSpec("bias", (problem.n,), constant=True, dtype=problem.dtype),) if problem.bias else ()
-        return (
-            *(TensorSpec(name, (problem.m, width), dtype=problem.dtype) for name, width in _parts(problem).items()),
-            TensorSpec("b", (problem.k, problem.n), constant=True, dtype=problem.dtype),
-            *bias,
-            *operand_specs(problem.epilogue, (problem.m, problem.n), problem.dtype),
-        )
+        m, k, n, lies = problem.m, problem.k, problem.n, problem.lies
+        shapes: dict[str, tuple[int, ...]] = {}
+        if problem.weights:
+            shapes.update({name: (m, width) for name, width in problem.lefts.items()})
+            shapes.update({"b": (k, n)} | ({"bias": (n,)} if problem.bias else {}))
+        else:
+            sides = zip("ab", lies.elements, problem.sides, strict=True)
+            shapes.update({name: whole_shape(elements, sizes, steps) for name, elements, (sizes, steps, _) in sides})
+        for name, steps in zip(problem.epilogue.operand_names, lies.operand_steps, strict=True):
+            shapes[name] = (m, n) if problem.weights else (reach(problem.shape, steps),)
+        constants = ("b", "bias") if problem.weights else ()
+        return tuple(TensorSpec(name, shape, name in constants, problem.dtype) for name, shape in shapes.items())
 
     def output(self, problem: MatMulProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.m, problem.n), dtype=problem.dtype)
+        return TensorSpec("output", as_it_lies(problem.shape, problem.lies.output_steps), dtype=problem.dtype)
 
     def ways(self, problem: MatMulProblem, factors: str) -> Algorithms:
-        ways: dict[int, Way] = {TILED: _tiles(problem), LOCAL: _local_tiles(problem, factors)}
-        if problem.m <= MOST_ROWS:
+        registers: Way = _tiling(problem) if problem.weights else _Computed(problem)
+        ways: dict[int, Way] = {TILED: registers, LOCAL: _local_tiles(problem, factors)}
+        if problem.weights and problem.m <= MOST_ROWS:
             ways[SKINNY] = _skinny(problem)
         return Algorithms(ways, MEANING, frozenset({LOCAL, SKINNY}))
 
     def multiplied(self, problem: MatMulProblem, configuration: Configuration, factors: str) -> Instance:
-        tiles, parts, operands = _tiles(problem), tuple(_parts(problem)), problem.epilogue.operand_names
-        packing = tiles.packing(configuration["NV"], configuration["VW"], configuration["LN"])
-        prepare, packed = (packing.launch("b", problem.bias),), {"packed": packing.nbytes}
-        prelude = _prelude(problem) + problem.epilogue.prelude()
-        whole_vectors = aligned(configuration["VW"], problem.n)
-        if configuration.get(ALG, TILED) == LOCAL:
+        algorithm, sizes, operands = configuration.get(ALG, TILED), _sizes(problem), problem.epilogue.operand_names
+        packs = problem.weights or (algorithm == TILED and bool(configuration["PACK"]))
+        inputs = (*problem.lefts, "packed" if packs else "b")
+        source = _prelude(problem) + template(TEMPLATES[algorithm], dtype=problem.dtype, factors=factors)
+        whole = aligned(configuration["VW"], *_distances(problem, algorithm, packs))
+        if algorithm == LOCAL:
             local = _local_tiles(problem, factors)
-            source = prelude + template("matmul_local.cl", dtype=problem.dtype, factors=factors)
-            inputs = (*parts, "packed")
-            main = local.launch(configuration, source, "matmul_local", {}, inputs, operands, whole_vectors)
-            return Instance(main, prepare, packed, local.stored(configuration))
-        if configuration.get(ALG, TILED) == SKINNY:
+            vectors = problem.weights or (problem.lies.output_steps[-1] == 1 and whole)
+            sizes |= {"OUT_VECTORS": int(vectors)}
+            main = local.launch(
+                configuration, source, "matmul_local", sizes, inputs, operands, whole or not problem.weights
+            )
+            scratch = local.stored(configuration)
+        elif algorithm == SKINNY:
             skinny = _skinny(problem)
-            source = prelude + template("matmul_skinny.cl", dtype=problem.dtype, factors=factors)
-            main = skinny.launch(configuration, source, (*parts, "packed"), operands, whole_vectors)
-            return Instance(main, prepare, packed, skinny.shares.stored(configuration["SPLIT"]))
-        global_size, local_size = launch_sizes(tiles.launch_grid(configuration), configuration)
-        main = Launch(
-            source=prelude + template("matmul_tiled.cl", dtype=problem.dtype, factors=factors),
-            entry="matmul_tiled",
-            needs=ALONE,
-            writes=("output",),
-            aligned=whole_vectors,
-            options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=(*parts, "packed", "output", *operands),
-        )
-        return Instance(main, prepare, packed)
+            main = skinny.launch(configuration, source, sizes, inputs, operands, whole)
+            scratch = skinny.shares.stored(configuration["SPLIT"])
+        else:
+            main, scratch = _in_registers(problem, configuration, source, inputs, whole)
+        if not problem.weights:
+            return Instance(main, scratch=scratch)
+        packing = _tiling(problem).packing(*(configuration[name] for name in ("NV", "VW", "LN")))
+        return Instance(main, (packing.launch("b", problem.bias),), {"packed": packing.nbytes}, scratch)
+
+    def sample_inputs(self, problem: MatMulProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """As everywhere, with a computed b in the place of weights, so that sums are around one."""
+        inputs = super().sample_inputs(problem, generator)
+        if not problem.weights:
+            inputs["b"] = inputs["b"] * (1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5)
+        return inputs
 
     def reference(self, problem: MatMulProblem, inputs: Mapping[str, Array]) -> Array:
-        """numpy's product in float64."""
-        left = np.concatenate([inputs[name] for name in _parts(problem)], axis=1)
-        total = left.astype(np.float64) @ inputs["b"].astype(np.float64)
-        if problem.bias:
-            total += inputs["bias"]
-        return problem.epilogue.apply_to(total, inputs).astype(problem.dtype)
+        """numpy's product in float64 of views with these steps."""
+        left = np.concatenate([inputs[name] for name in problem.lefts], axis=-1)
+        a, b = (
+            view(each.astype(np.float64).reshape(-1)[start:], sizes, steps)
+            for each, (sizes, steps, start) in zip((left, inputs["b"]), problem.sides, strict=True)
+        )
+        total = a @ b + (inputs["bias"] if problem.bias else 0)
+        operands = [
+            view(inputs[name], problem.shape, steps)
+            for name, steps in zip(problem.epilogue.operand_names, problem.lies.operand_steps, strict=True)
+        ]
+        result = np.empty(self.output(problem).shape, problem.dtype)
+        view(result, problem.shape, problem.lies.output_steps)[...] = problem.epilogue.apply(total, operands)
+        return result
 
     def work(self, problem: MatMulProblem) -> Work:
         each = 2 * problem.k + problem.bias + len(problem.epilogue.steps)
-        return Work(problem.m * problem.n * each, self.moved_bytes(problem))
+        outputs = math.prod(problem.shape)
+        moved = outputs + problem.bias * problem.n
+        moved += sum(different(sizes, steps) for sizes, steps, _ in problem.sides)
+        moved += sum(different(problem.shape, steps) for steps in problem.lies.operand_steps)
+        return Work(outputs * each, moved * ELEMENT_TYPES[problem.dtype].nbytes)
 
     def tolerance(self, problem: MatMulProblem) -> Tolerance:
         return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
 
 
-def _tiles(problem: MatMulProblem) -> Tiling:
+@dataclass(frozen=True)
+class _Computed:
+    """A work-item's tiles in registers, over columns of a computed b that are packed, or its rows where they lie."""
+
+    problem: MatMulProblem
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        problem, tiled = self.problem, _tiling(self.problem).space(limits)
+        pack = Parameter("PACK", (1, 0), "1: the right side is packed first, 0: it is read where it lies")
+        return TuningSpace(
+            (*tiled.parameters, pack),
+            (
+                *tiled.constraints,
+                Constraint(
+                    ("PACK", "VW"),
+                    lambda packs, width: bool(packs) or self._can_read(width),
+                    f"PACK 0 needs rows of the right side in one piece, and VW of at most its {problem.n} columns",
+                ),
+                *(() if limits.device_type == "cpu" else (self._packs_for_reasons(),)),
+            ),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        return self._in_place(_tiling(self.problem).default(limits))
+
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        return [self.default(limits) | {"PACK": 1}, *map(self._in_place, _tiling(self.problem).guesses(limits))]
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        problem, product = self.problem, _tiling(self.problem).estimate(limits)
+        nbytes = problem.matrices * problem.k * problem.n * ELEMENT_TYPES[problem.dtype].nbytes
+        packing = handing_over(nbytes, Card.of(limits))
+        return lambda configuration: product(configuration) + configuration["PACK"] * packing
+
+    def _can_read(self, width: int) -> bool:
+        """Return whether vectors of `width` columns can be read from b as it lies."""
+        return self.problem.lies.b_steps[-1] == 1 and width <= self.problem.n
+
+    def _packs_for_reasons(self) -> Constraint:
+        """Beyond CPUs. Packing is another launch, and all that it gives there is that vectors are aligned."""
+
+        def is_aligned(width: int, packs: bool) -> bool:
+            return aligned(width, *_distances(self.problem, TILED, packs))
+
+        return Constraint(
+            ("PACK", "VW"),
+            lambda packs, width: (
+                not packs or not self._can_read(width) or (is_aligned(width, True) and not is_aligned(width, False))
+            ),
+            "PACK 1 is for columns that cannot be read in place, or not in aligned vectors",
+        )
+
+    def _in_place(self, tile: dict[str, int]) -> dict[str, int]:
+        """Return the tile, with b read in place if it can be."""
+        return tile | {"PACK": int(not self._can_read(tile["VW"]))}
+
+
+def _tiling(problem: MatMulProblem) -> Tiling:
+    """Only sizes of a computed b: where its elements come from is for the stage to know."""
+    down, along = problem.lies.a_steps[-2:]
     return Tiling(
         rows=problem.m,
         columns=problem.n,
         reduction=problem.k,
         output_stride=1,
         input_stride=problem.n,
-        splits=True,
-        prefetches=True,
-        pitch=0 if problem.parts else problem.k,
+        groups=problem.products,
+        matrices=problem.matrices,
+        splits=problem.weights,
+        prefetches=problem.weights,
+        pitch=down if along == 1 and not problem.parts else 0,
         dtype=problem.dtype,
     )
 
 
+def _in_registers(
+    problem: MatMulProblem, configuration: Configuration, source: str, inputs: tuple[str, ...], whole: bool
+) -> tuple[Launch, dict[str, int]]:
+    """Return the launch of register tiles, and what it keeps in `scratch`; a computed b may be packed by a stage."""
+    lm, ln, sizes = configuration["LM"], configuration["LN"], _sizes(problem)
+    stages, scratch = tuple[Stage, ...](), dict[str, int]()
+    if not problem.weights and configuration["PACK"]:
+        panel = configuration["NV"] * configuration["VW"] * ln
+        panels = problem.matrices * ceil_div(problem.n, panel)
+        run = PACKED_ROWS if lm * ln == 1 else 1
+        sizes |= {"RUN": run, "MATRICES": problem.matrices}
+        scratch = {"packed": panels * panel * problem.k * ELEMENT_TYPES[problem.dtype].nbytes}
+        size = (round_up(ceil_div(problem.k, run), ln), round_up(panels * ln, lm))
+        stages = (Stage("pack_right", size, (ln, lm), ("b", "packed"), needs=ALONE, writes=("packed",)),)
+    global_size, local_size = launch_sizes(_tiling(problem).launch_grid(configuration), configuration)
+    main = Launch(
+        source=source,
+        entry="matmul_tiled",
+        needs=ALONE,
+        writes=("output",),
+        aligned=whole,
+        options=build_options(sizes | dict(configuration)),
+        global_size=global_size,
+        local_size=local_size,
+        arguments=(*inputs, "output", *problem.epilogue.operand_names),
+        stages=stages,
+    )
+    return main, scratch
+
+
 def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
+    """Vectors along the axes on which a and b lie side by side, as wide as they begin at multiples of their width."""
+    left, right = problem.sides
+    left_deep = problem.weights or _along(left, -1, -2)
+    right_deep = not problem.weights and _along(right, -2, -1)
     return LocalTiles(
         problem.m,
         problem.n,
         problem.k,
-        left_width=_left_width(problem),
+        left_width=_left_width(problem) if left_deep else _vector(left, -2),
+        left_deep=left_deep,
+        right_width=WIDEST if problem.weights else _vector(right, -2 if right_deep else -1),
+        right_deep=right_deep,
+        matrices=problem.products,
         dtype=problem.dtype,
         factors=factors,
-        packing=_tiles(problem).packing,
+        packing=_tiling(problem).packing if problem.weights else None,
     )
 
 
 def _skinny(problem: MatMulProblem) -> Skinny:
-    return Skinny(problem.m, problem.n, problem.k, _left_width(problem), problem.dtype, _tiles(problem).packing)
+    sizes = problem.m, problem.n, problem.k
+    return Skinny(*sizes, _left_width(problem), problem.dtype, _tiling(problem).packing)
 
 
 def _left_width(problem: MatMulProblem) -> int:
-    """Elements of a row that are read at once; they do not reach into another part."""
-    return math.gcd(WIDEST, *_parts(problem).values())
+    """Elements of a row of a that are read at once; they do not reach into another part."""
+    return math.gcd(WIDEST, *problem.parts) if problem.parts else _vector(problem.sides[0], -1)
 
 
-def _parts(problem: MatMulProblem) -> dict[str, int]:
-    """Return the tensors that a is there in, by name, and how many of its columns each has."""
-    return {f"a{i}": width for i, width in enumerate(problem.parts)} or {"a": problem.k}
+def _along(side: Side, axis: int, other: int) -> bool:
+    """Return whether elements along an axis lie closer together than along the other. An axis of one element has no
+    step."""
+    sizes, steps, _ = side
+    mine, others = (steps[each] if sizes[each] > 1 else 0 for each in (axis, other))
+    return mine == 1 or (others != 1 and mine < others)
+
+
+def _vector(side: Side, along: int) -> int:
+    """Return how many elements an aligned vector along an axis has: 1 if neighbours do not lie side by side."""
+    sizes, steps, start = side
+    if steps[along] != 1:
+        return 1
+    axes = range(-len(sizes), 0)
+    return math.gcd(WIDEST, start, sizes[along], *(steps[each] for each in axes if each != along and sizes[each] > 1))
+
+
+def _distances(problem: MatMulProblem, algorithm: int, packs: bool) -> Iterator[int]:
+    """Elements between what a kernel accesses in vectors: columns, and rows and matrices as they lie. Tiles in local
+    memory read computed factors in vectors that are aligned."""
+    if problem.weights or algorithm == TILED:
+        yield problem.n
+    if problem.lies.output_steps[-1] == 1:
+        for steps in (problem.lies.output_steps, *problem.lies.operand_steps):
+            if steps[-1]:
+                yield from _outer_steps(problem.shape, steps)
+    if not packs and algorithm == TILED:
+        sizes, steps, start = problem.sides[1]
+        yield from (*_outer_steps(sizes, steps), start)
+
+
+def _outer_steps(sizes: Sequence[int], steps: Steps) -> Iterator[int]:
+    """Return the steps of all axes but the last that have more than one element."""
+    return (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
+
+
+def _sizes(problem: MatMulProblem) -> dict[str, int]:
+    """Sizes, and the steps inside of matrices."""
+    names = ("A_M", "A_K", "B_K", "B_N", "OUT_M", "OUT_N")
+    lies = problem.lies
+    steps = (*lies.a_steps[-2:], *lies.b_steps[-2:], *lies.output_steps[-2:])
+    sizes = {"M": problem.m, "K": problem.k, "N": problem.n, "BATCH": problem.products}
+    return sizes | {"WEIGHTS": int(problem.weights)} | dict(zip(names, steps, strict=True))
 
 
 def _prelude(problem: MatMulProblem) -> str:
-    """Return the macros that templates take where a is there in parts: their parameters, the first and the others, and
-    the element k of a row."""
-    if not problem.parts:
-        return ""
-    place, begins, parts = "", 0, _parts(problem)
+    """Return where each product's matrices lie, the chain with its operands at their own steps, and the parts of a, as
+    macros."""
+    lies = problem.lies
+    batch, b_steps = lies.batch, lies.b_steps[:-2]
+    own = [size if step else 1 for size, step in zip(batch, b_steps, strict=True)]
+    numbers = [math.prod(own[axis + 1 :]) if step else 0 for axis, step in enumerate(b_steps)]
+    names = problem.epilogue.operand_names
+    operands = [_operand(problem, name, steps) for name, steps in zip(names, lies.operand_steps, strict=True)]
+    macros = {
+        "A_AT(g)": f"({lies.starts[0]} + {place('g', batch, lies.a_steps[:-2])})",
+        "B_AT(g)": f"({lies.starts[1]} + {place('g', batch, b_steps)})",
+        "OUT_AT(g)": place("g", batch, lies.output_steps[:-2]),
+        "PACKED_AT(g)": place("g", batch, numbers),
+        "PACKED_FROM(p)": f"({lies.starts[1]} + {place('p', own, b_steps)})",
+        "OPERAND_PARAMETERS": "".join(f", __global const TYPE *restrict {name}" for name in names),
+        "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.epilogue.source('(value)', operands)} }}",
+    }
+    if problem.parts:
+        macros |= _parts(problem)
+    return "".join(f"#define {name} {text}\n" for name, text in macros.items())
+
+
+def _operand(problem: MatMulProblem, name: str, steps: Steps) -> str:
+    """Return how the epilogue reads an operand: in vectors, or one element for all columns."""
+    *outer, down, across = steps
+    at = f"{place('g', problem.lies.batch, outer)} + (m) * {down} + (n) * {across}"
+    if steps == problem.lies.output_steps:
+        at = "OUT_AT(g) + (m) * OUT_M + (n) * OUT_N"  # the same text for all sizes
+    return f"LOAD({name}, {at})" if across else f"(T)ELEMENT({name}, {at})"
+
+
+def _parts(problem: MatMulProblem) -> dict[str, str]:
+    """Return the parts' parameters, the first and the others, and the element k of a row."""
+    element, begins, parts = "", 0, problem.lefts
     for name, width in parts.items():
         begins += width
         more = f"(k) < {begins} ? " if begins < problem.k else ""
-        place += f"{more}LOAD({name}, (row) * {width} + (k) - {begins - width}){' : ' if more else ''}"
-    parameters = "".join(f"__global const TYPE *restrict {name}, " for name in _parts(problem))
-    (first, width), *others = _parts(problem).items()
-    return (
-        f"#define PART_PARAMETERS {parameters}\n#define FIRST_PART {first}\n#define FIRST_WIDTH {width}\n"
-        f"#define PART_LOAD(row, k, LOAD) ({place})\n"
-        f"#define OTHER_PARTS {' '.join(f'PART({name}, {width})' for name, width in others)}\n"
-    )
+        element += f"{more}LOAD({name}, (row) * {width} + (k) - {begins - width}){' : ' if more else ''}"
+    (first, first_width), *others = parts.items()
+    return {
+        "PART_PARAMETERS": "".join(f"__global const TYPE *restrict {name}, " for name in parts),
+        "FIRST_PART": first,
+        "FIRST_WIDTH": str(first_width),
+        "FIRST_PITCH": "FIRST_WIDTH",
+        "PART_LOAD(row, k, LOAD)": f"({element})",
+        "OTHER_PARTS": " ".join(f"PART({name}, {width})" for name, width in others),
+    }
 
 
 FAMILY = MatMulFamily()

@@ -26,10 +26,7 @@
 // Preconditions: fewer than 2^31 elements in each buffer, shares included; LEFT_WIDTH divides KU, and the width of each
 // part of a; SUMMED divides MR; packed begins at a multiple of a vector's size.
 
-#ifndef M
-#define M 4                  // rows of a and output
-#define K 64                 // columns of a
-#define N 8                  // columns of output
+#ifndef LEFT_WIDTH
 #define LEFT_WIDTH 4         // elements of a row that a work-item reads at once
 #endif
 #ifndef MR
@@ -42,38 +39,16 @@
 #define SPLIT 1              // shares of the reduction
 #define SUMMED 4             // rows whose sums are in local memory at once
 #endif
-#ifndef PART_PARAMETERS
-#define PART_PARAMETERS __global const TYPE *restrict a,
-#define PART_LOAD(row, k, LOAD) LOAD(a, (row) * K + (k))
-#endif
-#ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
-#define EPILOGUE(value, T, LOAD, offset)
-#endif
-
+#include "product.cl"
 #include "vectors.cl"
 #include "factors.cl"
 #include "short_vectors.cl"
 #include "finish.cl"
+#define BK (LM * KU)         // steps of a work-group
+#include "add_shares.cl"
 
 #define PITCH (LN * VW)      // from a work-item's vector to its next
-#define PANEL (NV * PITCH)
-#define PANELS ((N + PANEL - 1) / PANEL)
-#define BIAS_AT(column) (PANELS * PANEL * K + (column))
 #define LEFT_LOAD(p, i) READ_OF(LEFT_WIDTH, p, i)
-
-// Whole blocks of the reduction, shared out among SPLIT work-groups.
-#define BLOCK (LM * KU)
-#define BLOCKS ((K + BLOCK - 1) / BLOCK)
-#define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BLOCK)
-#define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BLOCK, K)
-
-#if SPLIT > 1
-#include "add_shares.cl"
-#define RESULT_PARAMETERS __global SUM *restrict shares
-#else
-#define RESULT_PARAMETERS __global TYPE *restrict output OPERAND_PARAMETERS
-#endif
 
 // A work-item's next `count` rows of packed, from k on: the elements of each row of a times their vectors.
 #define STEP(u) (k + (u) / LEFT_WIDTH * (LM * LEFT_WIDTH) + (u) % LEFT_WIDTH)
@@ -97,12 +72,12 @@
     }
 
 __kernel __attribute__((reqd_work_group_size(LN, LM, 1)))
-void matmul_skinny(PART_PARAMETERS __global const TYPE *restrict packed, RESULT_PARAMETERS LOCAL_POOL)
+void matmul_skinny(PART_PARAMETERS __global const TYPE *restrict b, RESULT_PARAMETERS LOCAL_POOL)
 {
-    const int lane = get_local_id(0) * VW, lm = get_local_id(1), share = get_group_id(2);
+    const int lane = get_local_id(0) * VW, lm = get_local_id(1), share = get_group_id(2), product = 0;
     const int row = MR < M ? get_group_id(1) * MR : 0;
     const int column = get_group_id(0) * PANEL + lane;
-    __global const TYPE *columns = packed + get_group_id(0) * (PANEL * K) + lane;
+    __global const TYPE *columns = b + get_group_id(0) * (PANEL * K) + lane;
 
     vec total[MR][NV];
     UNROLL for (int r = 0; r < MR; ++r)
@@ -111,9 +86,9 @@ void matmul_skinny(PART_PARAMETERS __global const TYPE *restrict packed, RESULT_
 
     const int end = SHARE_END(share);
     int k = SHARE_BEGIN(share) + lm * LEFT_WIDTH;
-    for (; k + LM * (KU - LEFT_WIDTH) < end; k += BLOCK)
+    for (; k + LM * (KU - LEFT_WIDTH) < end; k += BK)
         ACCUMULATE(KU)
-#if K % BLOCK
+#if K % BK
     for (; k < end; k += LM * LEFT_WIDTH)
         ACCUMULATE(LEFT_WIDTH)
 #endif

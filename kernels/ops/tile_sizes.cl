@@ -112,10 +112,5 @@ typedef VEC_OF(LW) rows_vec;
 #define TILE_ROW(tile) (BAND_OF(tile) * BAND + (tile) % (BAND * TILES_ACROSS) % BAND_HEIGHT(tile))
 #define TILE_COLUMN(tile) ((tile) % (BAND * TILES_ACROSS) / BAND_HEIGHT(tile))
 
-// Whole blocks of the reduction, shared out among SPLIT work-groups. No share is empty, as there are as many blocks, and
-// only the last one may end with a part of a block.
-#define BLOCKS ((K + BK - 1) / BK) // the last one may be a part
-#define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BK)
-#define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BK, K)
-
 #include "finish.cl"
+#include "add_shares.cl"

@@ -402,10 +402,9 @@ class LocalTiles:
         inputs: tuple[str, ...],
         operands: tuple[str, ...],
         aligned: bool,
-        added: tuple[str, ...] = ("packed",),
     ) -> Launch:
         """Return the launch of a kernel with these tiles; if the reduction is split, with the kernel as a stage in
-        front of the sum of the shares, to which it adds what is `added`."""
+        front of the sum of the shares."""
         tile = {name: configuration[name] for name in PARAMETERS}
         split, items = tile["SPLIT"], tile["LM"] * tile["LN"]
         tiles = math.prod(self._grid(*(tile[name] for name in ("MR", "LM", "NV", "VW", "LN"))))
@@ -417,7 +416,16 @@ class LocalTiles:
             needs=self.declared.of(configuration),
             writes=(OUTPUT,),
         )
-        macros = {"M": self.rows, "K": self.reduction, "N": self.columns, "LEFT_WIDTH": self.left_width}
+        macros = {
+            "M": self.rows,
+            "K": self.reduction,
+            "N": self.columns,
+            "LEFT_WIDTH": self.left_width,
+            "LEFT_DEEP": int(self.left_deep),
+            "RIGHT_WIDTH": self.right_vector(tile["VW"]),
+            "RIGHT_DEEP": int(self.right_deep),
+        }
+        added = ("packed",) if self.packing else ()
         return self.shares.launch(kernel, source, macros | dict(sizes) | tile, aligned, added)
 
     def stored(self, configuration: Configuration) -> dict[str, int]:

@@ -14,7 +14,7 @@ tiles, and packed weights are the same for all of them.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
@@ -184,6 +184,7 @@ class Skinny:
         self,
         configuration: Configuration,
         source: str,
+        sizes: Mapping[str, int],
         inputs: tuple[str, ...],
         operands: tuple[str, ...],
         aligned: bool,
@@ -201,14 +202,8 @@ class Skinny:
             needs=self.declared.of(own),
             writes=(OUTPUT,),
         )
-        macros = {
-            "M": self.rows,
-            "K": self.reduction,
-            "N": self.columns,
-            "LEFT_WIDTH": self._run(own),
-            "SUMMED": self._summed(own),
-        }
-        return self.shares.launch(kernel, source, macros | own, aligned)
+        macros = {"LEFT_WIDTH": self._run(own), "SUMMED": self._summed(own)}
+        return self.shares.launch(kernel, source, macros | dict(sizes) | own, aligned)
 
     def _usual(self) -> Iterator[dict[str, int]]:
         """Work-groups of usual sizes for all rows."""

@@ -121,8 +121,9 @@ class Tiling:
     `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
     packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and
     `prefetches` whether it knows PF. The rows are those of so many `lines`, one after the other, and a tile never
-    reaches into the next. `strided` says that memory between the rows is not read, and `pitch` how many elements of the
-    left side lie between the beginnings of neighbouring rows, 0 where that is not known.
+    reaches into the next. `matrices` counts the different right sides if several groups share one. `strided` says that
+    memory between the rows is not read, and `pitch` how many elements of the left side lie between the beginnings of
+    neighbouring rows, 0 where that is not known.
     """
 
     rows: int
@@ -138,6 +139,7 @@ class Tiling:
     strided: bool = False
     pitch: int = 0
     lines: int = 1
+    matrices: int = 0
     dtype: str = FLOAT
 
     @property
@@ -167,7 +169,7 @@ class Tiling:
             panel=vectors * width * group_columns,
             output_stride=self.output_stride,
             input_stride=self.input_stride,
-            groups=self.groups,
+            groups=self.matrices or self.groups,
             taps=self.taps,
             zeros=self.zeros,
             dtype=self.dtype,

@@ -5,7 +5,6 @@ from typing import Any
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem
 from gputune.kernels.ops.arg import ArgProblem
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
@@ -29,7 +28,7 @@ from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
 
-from .batched_problems import BATCHED
+from .batched_problems import BATCHED, batched
 from .problems import GATED, RELU, RESIDUAL
 
 SIGMOID, TANH = Chain((Step("sigmoid"),)), Chain((Step("tanh"),))
@@ -38,12 +37,12 @@ AROUND = (1, 1, 1, 1)
 ALIGNED: tuple[tuple[str, Any, int], ...] = (
     ("ArgMax", ArgProblem(2, 37, 12, last=True), 4),
     ("ArgMax", ArgProblem(3, 40, 1), 8),
-    ("BatchedMatMul", BATCHED["heads-merged"], 8),
-    ("BatchedMatMul", BATCHED["heads"], 2),
+    ("MatMul", BATCHED["heads-merged"], 8),
+    ("MatMul", BATCHED["heads"], 2),
     # rows of b begin at its element 2, and rows of the output 12 elements apart
     (
-        "BatchedMatMul",
-        BatchedMatMulProblem((3,), 6, 5, 4, (30, 5, 1), (4, 12, 1), (4, 12, 1), (90, 62), starts=(0, 2)),
+        "MatMul",
+        batched((3,), 6, 5, 4, (30, 5, 1), (4, 12, 1), (4, 12, 1), (90, 62), starts=(0, 2)),
         2,
     ),
     ("Concat", ConcatProblem(30, (4, 12, 24)), 4),

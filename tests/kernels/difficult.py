@@ -128,7 +128,6 @@ DIFFICULT: Mapping[str, Mapping[str, Any]] = {
         "long": ArgProblem(3, 1003, 1, last=True),
         "long-hardmax": ArgProblem(3, 101, 7, one_hot=True),
     },
-    "BatchedMatMul": BATCHED | TILES,
     "Concat": {
         "even": ConcatProblem(35, (24, 24, 24, 24)),
         "odd": ConcatProblem(17, (3, 1, 64)),
@@ -185,7 +184,8 @@ DIFFICULT: Mapping[str, Mapping[str, Any]] = {
     "MatMul": MATMULS
     | LOCAL_MATMULS
     | FEW_ROWS
-    | {f"{rows} rows": MatMulProblem(rows, 67, 45, bias=True) for rows in range(1, 17)},
+    | {f"{rows} rows": MatMulProblem(rows, 67, 45, bias=True) for rows in range(1, 17)}
+    | {f"computed {name}": problem for name, problem in (BATCHED | TILES).items()},
     "Move": MOVES | {"with-hard-values": move(4095, 0, [Loop(63, 1), Loop(65, 63)])},
     "Normalise": {
         "rows": NormaliseProblem("deviation", (5, 37), (1,), (1,), True, True, 1e-5, RESIDUAL),
@@ -334,8 +334,8 @@ UNEVEN: tuple[tuple[str, str, Any, tuple[dict[str, int], ...]], ...] = (
     ),
     *(
         (
-            "BatchedMatMul",
-            name,
+            "MatMul",
+            f"computed {name}",
             TILES[name],
             tuple(
                 dict(zip(TILE_NAMES, values, strict=True)) | {"PACK": packs}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.ops.batched_matmul import FAMILY, LOCAL, TILED, BatchedMatMulProblem
+from gputune.kernels.ops.matmul import FAMILY, LOCAL, TILED, MatMulProblem
 
-from .batched_problems import BATCHED, TILES
+from .batched_problems import BATCHED, TILES, batched
 from .problems import DEVICES, GPU, random_inputs
 
 PLAIN = BATCHED["primes"]
@@ -31,17 +31,17 @@ TILE = {
 }
 
 
-def products(count: int, m: int, k: int, n: int) -> BatchedMatMulProblem:
+def products(count: int, m: int, k: int, n: int) -> MatMulProblem:
     """So many, of which all matrices lie row by row and one after the other."""
     steps = ((m * k, k, 1), (k * n, n, 1), (m * n, n, 1))
-    return BatchedMatMulProblem((count,), m, k, n, *steps, (count * m * k, count * k * n))
+    return batched((count,), m, k, n, *steps, (count * m * k, count * k * n))
 
 
 @pytest.mark.parametrize("name", BATCHED)
 def test_the_reference_is_a_sum_over_steps(name: str) -> None:
     """Element by element, with nothing but the steps."""
     problem = BATCHED[name]
-    inputs = random_inputs("BatchedMatMul", problem)
+    inputs = random_inputs("MatMul", problem)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
     assert got.shape == FAMILY.output(problem).shape
@@ -54,21 +54,21 @@ def test_the_reference_is_a_sum_over_steps(name: str) -> None:
 
         total = np.float64(0)
         for k in range(problem.k):
-            a = inputs["a"].flat[problem.starts[0] + at(problem.a_steps, row, k)]
-            b = inputs["b"].flat[problem.starts[1] + at(problem.b_steps, k, column)]
+            a = inputs["a"].flat[problem.lies.starts[0] + at(problem.lies.a_steps, row, k)]
+            b = inputs["b"].flat[problem.lies.starts[1] + at(problem.lies.b_steps, k, column)]
             total += np.float64(a) * np.float64(b)
-        operands = [inputs[f"operand{i}"][at(steps, row, column)] for i, steps in enumerate(problem.operand_steps)]
+        operands = [inputs[f"operand{i}"][at(steps, row, column)] for i, steps in enumerate(problem.lies.operand_steps)]
         want = problem.epilogue.apply(np.asarray(total), [np.asarray(value) for value in operands])
-        assert got.flat[at(problem.output_steps, row, column)] == pytest.approx(want, rel=1e-5, abs=1e-6)
+        assert got.flat[at(problem.lies.output_steps, row, column)] == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
 def test_only_whole_rows_are_read_in_place() -> None:
-    def widths(problem: BatchedMatMulProblem, limits: DeviceLimits) -> set[int]:
+    def widths(problem: MatMulProblem, limits: DeviceLimits) -> set[int]:
         return {one["VW"] for one in FAMILY.space(problem, limits).configurations() if not one["PACK"]}
 
     assert widths(BATCHED["right-turned"], GPU) == set()
     assert widths(BATCHED["primes"], GPU) == {1, 2, 4, 8}
-    assert 16 not in widths(replace(PLAIN, n=9, output_steps=(63, 9, 1)), DEVICES["cpu"])
+    assert 16 not in widths(replace(PLAIN, n=9, places=replace(PLAIN.lies, output_steps=(63, 9, 1))), DEVICES["cpu"])
 
 
 def test_shared_matrices_are_packed_once() -> None:
@@ -87,9 +87,7 @@ def test_tensors_have_the_shape_in_which_they_lie() -> None:
 
 def test_what_is_packed_must_fit_and_is_counted_once() -> None:
     """A hundred products by one matrix need the room of one."""
-    shared = BatchedMatMulProblem(
-        (100, 2), 8, 64, 64, (1024, 512, 64, 1), (0, 4096, 1, 64), (1024, 512, 64, 1), (102400, 8192)
-    )
+    shared = batched((100, 2), 8, 64, 64, (1024, 512, 64, 1), (0, 4096, 1, 64), (1024, 512, 64, 1), (102400, 8192))
     small = replace(DEVICES["cpu"], max_allocation_bytes=4 * 2 * 65 * 64)
     assert FAMILY.space(shared, small).violations(FAMILY.default(shared, small)) == []
     with pytest.raises(ValueError, match="packed weights"):
@@ -144,7 +142,7 @@ def test_shares_of_all_products_are_added_by_a_second_launch() -> None:
     instance = FAMILY.render(TILES["scores"], TILE | {"SPLIT": 2, "BAND": 1})
     (stage,), main = instance.main.stages, instance.main
     assert instance.scratch == {"shares": 2 * 6 * 37 * 35 * 4}
-    assert (stage.entry, stage.arguments) == ("batched_local", ("a", "b", "shares"))
+    assert (stage.entry, stage.arguments) == ("matmul_local", ("a", "b", "shares"))
     assert (main.entry, main.arguments) == ("add_shares", ("shares", "output", "operand0"))
     assert stage.global_size[1:] == (2, 6)
     assert main.global_size[2] == 6
@@ -152,7 +150,7 @@ def test_shares_of_all_products_are_added_by_a_second_launch() -> None:
 
 def test_packing_on_a_gpu_needs_a_reason() -> None:
     """The first right side lies by columns, the second in rows, the third in rows that are not aligned."""
-    apart = BatchedMatMulProblem((), 32, 32, 32, (32, 1), (33, 1), (32, 1), (1024, 1055))
+    apart = batched((), 32, 32, 32, (32, 1), (33, 1), (32, 1), (1024, 1055))
     for problem, widths in ((TILES["scores"], {1, 2, 4}), (products(2, 32, 32, 32), set()), (apart, {2, 4})):
         space = FAMILY.space(problem, GPU)
         assert {one["VW"] for one in space.configurations() if one["ALG"] == TILED and one["PACK"]} >= widths

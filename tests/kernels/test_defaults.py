@@ -9,7 +9,6 @@ import pytest
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
@@ -21,6 +20,7 @@ from gputune.kernels.ops.resize import ResizeProblem
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.space import TuningSpace
 from gputune.kernels.tiling.workgroups import registers
+from tests.kernels.batched_problems import batched
 from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CASES, CPU, GPU, SMALL
@@ -29,7 +29,7 @@ from tests.kernels.separable_problems import SEPARABLE
 CONV = ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=(1, 1, 1, 1))
 MATMUL = MatMulProblem(196, 256, 256)
 LARGE = {"Conv": CONV, "MatMul": MATMUL}
-TILED = ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul", "SeparableConv")
+TILED = ("Conv", "ConvTranspose", "InvertedResidual", "MatMul", "SeparableConv")
 DEPTHWISE = DepthwiseProblem(1, 28, 28, 128, (3, 3), pads=(1, 1, 1, 1))
 
 
@@ -154,10 +154,10 @@ def test_the_distance_of_rows_is_that_in_memory() -> None:
     def rows(op: str, problem: Any) -> int:
         return family_of(op).default(problem, CPU)["MR"]
 
-    def heads(step: int) -> BatchedMatMulProblem:
-        return BatchedMatMulProblem((4,), 140, 64, 64, (64, step, 1), (4096, 64, 1), (8960, 64, 1), (140 * step, 16384))
+    def heads(step: int) -> MatMulProblem:
+        return batched((4,), 140, 64, 64, (64, step, 1), (4096, 64, 1), (8960, 64, 1), (140 * step, 16384))
 
-    assert rows("BatchedMatMul", heads(1024)) == 8 < rows("BatchedMatMul", heads(768)) == 14
+    assert rows("MatMul", heads(1024)) == 8 < rows("MatMul", heads(768)) == 14
     assert rows("MatMul", MatMulProblem(1120, 1024, 512, parts=(512, 512))) == 14
     transposed = (ConvTransposeProblem(1, 28, 40, channels, 512, (2, 2), (2, 2), (56, 80)) for channels in (1024, 1008))
     assert [rows("ConvTranspose", problem) for problem in transposed] == [8, 14]

@@ -18,7 +18,7 @@ ABLE, ABLE_CPU = (replace(limits, extensions=frozenset({HALF_EXTENSION})) for li
 PRODUCTS: list[tuple[str, Any]] = [
     ("MatMul", MatMulProblem(40, 64, 48, bias=True, dtype=HALF)),
     ("Conv", ConvProblem(1, 16, 16, 16, 32, (3, 3), pads=(1, 1, 1, 1), dtype=HALF)),
-    ("BatchedMatMul", replace(BATCHED["heads-merged"], dtype=HALF)),
+    ("MatMul", replace(BATCHED["heads-merged"], dtype=HALF)),
 ]
 every_product = pytest.mark.parametrize(("op", "problem"), PRODUCTS, ids=[op for op, _ in PRODUCTS])
 

@@ -10,13 +10,13 @@ from gputune.core.launches import Launch, Stage
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.arg import ArgProblem
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.normalise import NormaliseProblem
 from gputune.kernels.ops.reduce import ReduceProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.tiling.winograd import GPU_SUMS
+from tests.kernels.batched_problems import batched
 from tests.kernels.problems import CASES, GPU
 
 LARGE = replace(GPU, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), compute_units=132)
@@ -73,11 +73,11 @@ def test_few_rows_are_shared_by_work_items_until_the_device_is_filled(
     assert (default["VW"], default["LANES"], default["DIMY"]) == (4, lanes, down)
 
 
-def scores(heads: int, tokens: int, width: int) -> BatchedMatMulProblem:
+def scores(heads: int, tokens: int, width: int) -> MatMulProblem:
     whole, square = heads * width, tokens * tokens
     rows, turned = (width, whole, 1), (width, 1, whole)
     elements = (tokens * whole, tokens * whole)
-    return BatchedMatMulProblem((heads,), tokens, width, tokens, rows, turned, (square, tokens, 1), elements)
+    return batched((heads,), tokens, width, tokens, rows, turned, (square, tokens, 1), elements)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def scores(heads: int, tokens: int, width: int) -> BatchedMatMulProblem:
         ("Conv", ConvProblem(1, 14, 14, 256, 256, (3, 3), pads=SAME)),
         ("Conv", ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=SAME)),
         ("MatMul", MatMulProblem(49, 2048, 512)),
-        ("BatchedMatMul", scores(12, 128, 32)),
+        ("MatMul", scores(12, 128, 32)),
     ],
 )
 def test_tiles_and_work_groups_are_small_where_others_would_leave_units_idle(op: str, problem: Any) -> None:
@@ -107,7 +107,7 @@ def test_a_large_product_has_large_tiles_and_a_small_device_too() -> None:
 
 def test_work_groups_of_all_products_count() -> None:
     """Twelve grids of 13 x 16 tiles fill the device in groups of 64."""
-    default = family_of("BatchedMatMul").default(scores(12, 197, 64), LARGE)
+    default = family_of("MatMul").default(scores(12, 197, 64), LARGE)
     assert (default["LM"], default["LN"]) == (8, 8)
 
 

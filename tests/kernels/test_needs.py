@@ -25,7 +25,7 @@ from tests.kernels.separable_problems import SEPARABLE
 PROBLEMS = [
     *ONE_OF_EACH.items(),
     *((op, problem) for op, _, problem in CASES),
-    *(("BatchedMatMul", problem) for problem in BATCHED.values()),
+    *(("MatMul", problem) for problem in BATCHED.values()),
     *(("InvertedResidual", problem) for problem in INVERTED.values()),
     *(("Recurrent", problem) for problem in RECURRENT.values()),
     *(("SeparableConv", problem) for problem in SEPARABLE.values()),

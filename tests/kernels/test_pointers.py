@@ -7,8 +7,7 @@ import pytest
 from gputune.client.tuning.search.rendered import rendered_sha256
 from gputune.core.launches import source_sha256
 from gputune.kernels.catalogue import families, family_of
-from gputune.kernels.ops.batched_matmul import LOCAL
-from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.matmul import LOCAL, MatMulProblem
 from gputune.kernels.pointers import aligned
 
 from .aligned_problems import ALIGNED
@@ -27,9 +26,9 @@ def test_vectors_are_aligned_where_all_distances_are_multiples(op: str, problem:
     for one in [*family.starters(problem, GPU), *drawn(family, problem, GPU, 600)]:
         width = max(one.get(name, 1) for name in WIDTHS if one.get(name) != 3)
         launch = family.render(problem, one).main
-        if width == 1 or (one.get("PACK") and any(problem.starts)):  # then b is not read where it lies
+        if width == 1 or (one.get("PACK") and any(problem.lies.starts)):  # then b is not read where it lies
             continue
-        if op == "BatchedMatMul" and one["ALG"] == LOCAL:  # what is not aligned is accessed by elements
+        if op == "MatMul" and problem.places and one["ALG"] == LOCAL:  # what is not aligned is accessed by elements
             continue
         assert launch.aligned == (width <= widest), f"{one} of {problem}"
         seen.add(launch.aligned)

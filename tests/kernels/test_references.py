@@ -82,7 +82,7 @@ AS_ONNX: Mapping[str, Callable[..., Array]] = {
     "MatMul": product,
     "SeparableConv": separable,
 }
-CASES = [(op, name) for op in AS_ONNX for name in DIFFICULT[op]]
+CASES = [(op, name) for op in AS_ONNX for name in DIFFICULT[op] if not name.startswith("computed")]
 
 
 @pytest.mark.parametrize(("op", "name"), CASES, ids=["-".join(case) for case in CASES])

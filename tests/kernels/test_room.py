@@ -12,13 +12,12 @@ from gputune.core.launches import Launch, Stage
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Instance
 from gputune.kernels.indexing.cells import RecurrentProblem
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.tiling.local_tiles import BANDS, SPLIT_GROUPS
 from gputune.kernels.tiling.skinny import MOST_TURNS
-from tests.kernels.batched_problems import TILES
+from tests.kernels.batched_problems import TILES, batched
 from tests.kernels.drawing import sampled
 from tests.kernels.one_of_each import ONE_OF_EACH, TANH
 from tests.kernels.problems import CPU, GPU
@@ -30,14 +29,14 @@ PRODUCTS: dict[str, tuple[str, Any]] = {
     "few-rows": ("MatMul", MatMulProblem(5, 900, 40)),
     "windows": ("Conv", ConvProblem(1, 14, 14, 32, 48, (3, 3), pads=(1, 1, 1, 1))),
     "batched": (
-        "BatchedMatMul",
-        BatchedMatMulProblem((3,), 100, 200, 72, (20000, 200, 1), (14400, 72, 1), (7200, 72, 1), (60000, 43200)),
+        "MatMul",
+        batched((3,), 100, 200, 72, (20000, 200, 1), (14400, 72, 1), (7200, 72, 1), (60000, 43200)),
     ),
 }
 PROBLEMS = {op: (op, problem) for op, problem in ONE_OF_EACH.items()} | PRODUCTS
 PROBLEMS |= {
     "many-rows": ("Softmax", SoftmaxProblem(5000, 40, 1)),
-    "turned": ("BatchedMatMul", TILES["wide"]),
+    "turned": ("MatMul", TILES["wide"]),
     "many-sequences": ("Recurrent", RecurrentProblem("RNN", 2, 200, 20, "forward", (TANH,), ("Y",))),
 }
 EACH = 40

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.kernels.chain import Chain
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
+from gputune.kernels.ops.matmul import MatMulProblem, Places
 
 Steps = Mapping[str, int]
 """For each letter how many elements further the next one along its axis is; letters that are not here repeat."""
@@ -37,7 +37,7 @@ class _Axis:
 class Product:
     """The problem, and whether its a is the left input; they trade places where that gives whole rows of the output."""
 
-    problem: BatchedMatMulProblem
+    problem: MatMulProblem
     a_is_left: bool
 
 
@@ -98,20 +98,16 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chai
         for tensor, matrix in enumerate([(row, depth), (depth, column), *[(row, column)] * (len(tensors) - 2)])
     )
     first, second = tensors[1::-1] if swap else tensors[:2]
-    problem = BatchedMatMulProblem(
+    places = Places(
         batch=tuple(axis.size for axis in outer),
-        m=row.size,
-        k=depth.size,
-        n=column.size,
         a_steps=a,
         b_steps=b,
         output_steps=output,
         elements=(first.elements, second.elements),
-        epilogue=chain,
         operand_steps=tuple(operands),
         starts=(first.start, second.start),
     )
-    return Product(problem, not swap)
+    return Product(MatMulProblem(row.size, depth.size, column.size, epilogue=chain, places=places), not swap)
 
 
 def _swapped(axis: _Axis) -> _Axis:

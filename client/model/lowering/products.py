@@ -40,7 +40,7 @@ def einsum(lowering: Lowering, node: Node) -> None:
         tensors.append(reading_of(result[len(result) - len(shape) :], shape, range(len(shape))))
     product = product_of(sizes, tensors, node.chain)
     a, b = sources if product.a_is_left else reversed(sources)
-    lowering.run(node, "BatchedMatMul", product.problem, {"a": a, "b": b}, on_device=False)
+    lowering.run(node, "MatMul", product.problem, {"a": a, "b": b}, on_device=False)
 
 
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {

@@ -47,12 +47,12 @@ _STACK = (
 )
 
 _NARROW = (
-    Known("BatchedMatMul", "wide_accesses", BY_COLUMNS, kernels=("pack_right",)),
-    Known("BatchedMatMul", "wide_accesses", TOKENS, problems=("vit-scores", "vit-values")),
     Known("Conv", "wide_accesses", "pixels of planes are read by elements", kernels=("conv_planes",)),
     Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements"),
     Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements"),
     Known("LRN", "wide_accesses", "neighbours of a vector are read by elements"),
+    Known("MatMul", "wide_accesses", BY_COLUMNS, kernels=("pack_right",)),
+    Known("MatMul", "wide_accesses", TOKENS, problems=("vit-scores", "vit-values")),
     Known("MatMul", "wide_accesses", "elements of a few rows are read one by one", kernels=("matmul_skinny",)),
     Known("Scatter", "wide_accesses", "updates are added by elements, and only copies have vectors"),
     Known("Softmax", "wide_accesses", "tails are loops and weigh as much as the vectors before them", devices=AMD),
@@ -64,7 +64,6 @@ _NARROW_IN_HALF = (
     *(
         Known(f"{family}{SUFFIX}", "wide_accesses", "a starter with KU=2 reads two halves of a row", kernels=(kernel,))
         for family, kernel in (
-            ("BatchedMatMul", "batched_matmul_tiled"),
             ("Conv", "conv_direct"),
             ("MatMul", "matmul_tiled"),
         )
@@ -99,7 +98,7 @@ _LITTLE = (
         problems=("squeezenet-squeeze",),
     ),
     Known(
-        "BatchedMatMul",
+        "MatMul",
         "enough_arithmetic",
         "few tokens have tiles of 4 x 4, which are loaded for few steps",
         problems=("vit-scores", "vit-values", "minilm-scores", "minilm-values"),
@@ -114,7 +113,7 @@ KNOWN: tuple[Known, ...] = (
     *_IDLE,
     *(
         Known(family, "no_spills", LARGE, devices=INTEL)
-        for family in ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul")
+        for family in ("Conv", "ConvTranspose", "InvertedResidual", "MatMul")
     ),
 )
 """The first that excuses a kernel gives the reason."""

@@ -8,7 +8,6 @@ from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem
 from gputune.kernels.ops.arg import ArgProblem
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
@@ -18,7 +17,7 @@ from gputune.kernels.ops.gather import GatherProblem
 from gputune.kernels.ops.grid_sample import GridSampleProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.lrn import LrnProblem
-from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.matmul import MatMulProblem, Places
 from gputune.kernels.ops.move import MoveProblem
 from gputune.kernels.ops.normalise import NormaliseProblem
 from gputune.kernels.ops.pool import PoolProblem
@@ -73,16 +72,15 @@ def _depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> De
     return DepthwiseProblem(1, size, size, channels, (kernel, kernel), (stride, stride), pads, bias=True, epilogue=RELU)
 
 
-def _heads(heads: int, tokens: int, width: int, merged: bool) -> BatchedMatMulProblem:
+def _heads(heads: int, tokens: int, width: int, merged: bool) -> MatMulProblem:
     """The products of an attention in [token, head, number]: scores q x k, or the weighted values."""
     whole, square = heads * width, tokens * tokens
     scores, rows = (square, tokens, 1), (width, whole, 1)
     if merged:
-        return BatchedMatMulProblem(
-            (heads,), tokens, tokens, width, scores, rows, rows, (heads * square, tokens * whole)
-        )
-    turned = (width, 1, whole)
-    return BatchedMatMulProblem((heads,), tokens, width, tokens, rows, turned, scores, (tokens * whole, tokens * whole))
+        places = Places((heads,), scores, rows, rows, (heads * square, tokens * whole))
+        return MatMulProblem(tokens, tokens, width, places=places)
+    places = Places((heads,), rows, (width, 1, whole), scores, (tokens * whole, tokens * whole))
+    return MatMulProblem(tokens, width, tokens, places=places)
 
 
 def _all() -> Iterator[Named]:
@@ -123,8 +121,6 @@ def _all() -> Iterator[Named]:
         },
         "ConvTranspose": {
             "unet-up": ConvTransposeProblem(1, 28, 28, 64, 32, (2, 2), (2, 2), (56, 56), bias=True),
-        },
-        "BatchedMatMul": {
             "vit-scores": _heads(12, 197, 64, merged=False),
             "vit-values": _heads(12, 197, 64, merged=True),
             "minilm-scores": _heads(12, 128, 32, merged=False),

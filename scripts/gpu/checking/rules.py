@@ -27,7 +27,6 @@ multiprocessors end sooner than more tiles in two turns, and the estimate weighs
 LEAST_RATIO: Mapping[str, tuple[float, float]] = {
     "matmul_local": (8, 6),
     "conv_local": (8, 6),
-    "batched_local": (8, 6),
 }
 """By the entries of kernels: multiply-adds for each load of the hottest loop that a kernel was written for, those of
 defaults and those of starters."""

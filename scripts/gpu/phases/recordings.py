@@ -25,10 +25,9 @@ from gputune.client.progress import reporting
 from gputune.client.target.connecting import choose_target
 from gputune.core.dtypes import HALF
 from gputune.kernels.family import Launch
-from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
-from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.matmul import MatMulProblem, Places
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import Row
@@ -48,12 +47,9 @@ def _conv(side: int, channels: int) -> ConvProblem:
 
 
 _HEADS, _ROWS, _DEPTH = 12, 197, 64
-_ATTENTION = BatchedMatMulProblem(
-    (_HEADS,),
-    *(_ROWS, _DEPTH, _ROWS),
-    *((_ROWS * _DEPTH, _DEPTH, 1), (_ROWS * _DEPTH, 1, _DEPTH), (_ROWS * _ROWS, _ROWS, 1)),
-    elements=(_HEADS * _ROWS * _DEPTH, _HEADS * _ROWS * _DEPTH),
-)
+_HEAD = _ROWS * _DEPTH
+_SCORES = Places((_HEADS,), (_HEAD, _DEPTH, 1), (_HEAD, 1, _DEPTH), (_ROWS * _ROWS, _ROWS, 1), (_HEADS * _HEAD,) * 2)
+_ATTENTION = MatMulProblem(_ROWS, _DEPTH, _ROWS, places=_SCORES)
 IN_HALF = "_half"
 """The end of the names of what stores float16."""
 TASKS: dict[str, Task] = {
@@ -70,7 +66,7 @@ TASKS: dict[str, Task] = {
     ),
     "conv_28x28x128": Task("Conv", _conv(28, 128), 1),
     "squeeze_55x55x96_16": Task("MatMul", MatMulProblem(55 * 55, 96, 16, bias=True), 1),
-    "attention_12x197x64": Task("BatchedMatMul", _ATTENTION, 1),
+    "attention_12x197x64": Task("MatMul", _ATTENTION, 1),
     "gemm_512": Task("MatMul", MatMulProblem(512, 512, 512), 1),
     "gemm_4096": Task("MatMul", MatMulProblem(4096, 4096, 4096), 1),
 }

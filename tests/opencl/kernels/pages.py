@@ -40,11 +40,13 @@ TOGETHER = 12
 """Cases whose kernels are built together."""
 
 MORE = {
-    "BatchedMatMul": ("primes", "left-turned", "batch-innermost", "one-row"),
     "Conv": ("batch-asymmetric-pads", "dilated", "groups-of-3-and-13", "planes-strided", "odd-channels-and-pads"),
     "DepthwiseConv": ("batch-prime-channels", "fours-batch", "asymmetric"),
     "InvertedResidual": ("batch-residual", "strided"),
-    "MatMul": ("row-long", "primes", "row-of-parts", "few-rows"),
+    "MatMul": (
+        *("row-long", "primes", "row-of-parts", "few-rows"),
+        *(f"computed {name}" for name in ("primes", "left-turned", "batch-innermost", "one-row", "heads")),
+    ),
     "Move": ("permuted", "backwards"),
     "Normalise": ("channels",),
     "Recurrent": ("rnn", "rnn-reverse", "rnn-both-differ"),

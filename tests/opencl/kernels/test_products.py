@@ -9,10 +9,9 @@ import pytest
 from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
 from gputune.kernels.algorithms import ALG, FACTORS
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.ops.batched_matmul import LOCAL
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
-from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.matmul import LOCAL, MatMulProblem
 from gputune.kernels.tiling.local_tiles import LocalTiles
 from tests.kernels.batched_problems import BATCHED, TILES
 from tests.kernels.difficult import FEW_ROWS, LOCAL_CONVS, LOCAL_MATMULS, SAME
@@ -21,7 +20,7 @@ from tests.kernels.problems import CONVS, CPU, GPU, RESIDUAL, random_inputs
 from tests.kernels.test_skinny import configured
 from tests.opencl.conftest import KernelBench
 
-MATMUL, CONV, BATCH = (family_of(op) for op in ("MatMul", "Conv", "BatchedMatMul"))
+MATMUL, CONV = (family_of(op) for op in ("MatMul", "Conv"))
 TILE_NAMES = ("MR", "NV", "VW", "LM", "LN", "BK", "STAGES", "PAD", "SA", "SB", "SPLIT", "BAND")
 LOCAL_TILES = (
     (4, 1, 4, 8, 8, 8, 2, 4, 1, 1, 1, 1),
@@ -35,7 +34,7 @@ kernel knows more tiles than pay."""
 IN_HALF = [
     ("Conv", ConvProblem(2, 9, 11, 16, 20, (3, 3), pads=SAME, bias=True, epilogue=RESIDUAL)),
     ("MatMul", FEW_ROWS["two-parts"]),
-    ("BatchedMatMul", BATCHED["heads-merged"]),
+    ("MatMul", BATCHED["heads-merged"]),
 ]
 
 
@@ -43,13 +42,13 @@ IN_HALF = [
 def test_several_tiles_in_local_memory_compute_the_reference(bench: KernelBench, name: str) -> None:
     """Where columns are not read in vectors of VW, SB is 1."""
     problem, chosen = TILES[name], []
-    tiles = BATCH.tiling(problem).ways[LOCAL]  # type: ignore[attr-defined]
+    tiles = MATMUL.tiling(problem).ways[LOCAL]  # type: ignore[attr-defined]
     assert isinstance(tiles, LocalTiles)
     for values in LOCAL_TILES:
         tile = {ALG: LOCAL, "KU": 8} | dict(zip(TILE_NAMES, values, strict=True))
         apart = tiles.right_deep or tiles.right_vector(tile["VW"]) != tile["VW"]
         chosen.append(tile | ({"SB": 1} if apart else {}))
-    bench.compare(BATCH, problem, chosen, BATCH.sample_inputs(problem, np.random.default_rng(1)))
+    bench.compare(MATMUL, problem, chosen, MATMUL.sample_inputs(problem, np.random.default_rng(1)))
 
 
 @pytest.mark.parametrize(("group", "width"), [(g, w) for g in (2, 4, 8) for w in (2, 4, 8, 16) if g <= w])
