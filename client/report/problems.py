@@ -96,6 +96,8 @@ def _word(name: str, value: Any) -> str:
         return f"{value} groups"
     if name == "parts" and value:
         return f"parts of {' + '.join(map(str, value))}"
+    if name == "places" and value:
+        return "both factors computed"
     if name in ("kind", "cell") or (name == "direction" and value != "forward"):
         return str(value)
     if name == "steps" and isinstance(value, int):

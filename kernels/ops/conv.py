@@ -18,12 +18,10 @@ from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, chec
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
-    ALONE,
     Array,
     DeviceLimits,
     Estimate,
     Instance,
-    Launch,
     TensorSpec,
     Tolerance,
     Work,
@@ -31,7 +29,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import template
 from gputune.kernels.tiling import winograd
 from gputune.kernels.tiling.estimate import WIDEST
 from gputune.kernels.tiling.local_tiles import LocalTiles
@@ -39,7 +37,7 @@ from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.winograd import Winograd
-from gputune.kernels.tiling.workgroups import launch_sizes, least_tiles
+from gputune.kernels.tiling.workgroups import least_tiles
 
 DIRECT, LOCAL = 0, 1
 MEANING = "algorithm: 0 direct, 1 tiles in local memory, 2 and 4 Winograd in tiles of so many outputs down and across"
@@ -185,33 +183,21 @@ class ConvFamily(ProductFamily):
         tiles = _tiles(problem)
         packing = tiles.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         prepare, packed = packing.launch("weight", problem.bias), {"packed": packing.nbytes}
-        whole_vectors = aligned(configuration["VW"], problem.group_outputs)
-        if chosen == LOCAL:
+        way: Tiling | LocalTiles = tiles
+        entry, sizes = "conv_direct", {"PIXELS": problem.pixels, "GROUPS": problem.groups}
+        if problem.planes:
+            entry, sizes = "conv_planes", {"MAPS": problem.batch}
+        elif chosen == LOCAL:
             local = _local_tiles(problem, factors)
             assert local is not None, "such a configuration is not in the space"
-            source = prelude + template("conv_local.cl", dtype=problem.dtype, factors=factors)
-            sizes = {"INPUTS": problem.in_channels, **window}
-            inputs = ("input", "packed")
-            main = local.launch(configuration, source, "conv_local", sizes, inputs, operands, whole_vectors)
-            return Instance(main, (prepare,), packed, local.stored(configuration))
-        global_size, local_size = launch_sizes(tiles.launch_grid(configuration), configuration)
-        sizes = {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **window}
-        sizes |= {"MAPS": problem.batch} if problem.planes else {"PIXELS": problem.pixels, "GROUPS": problem.groups}
-        entry = "conv_planes" if problem.planes else "conv_direct"
+            way, entry, sizes = local, "conv_local", {}
         if problem.planes_dtype:
             prelude += f"#define PLANE_TYPE {ELEMENT_TYPES[FLOAT].storage}\n#define PLANE_ELEMENT(p, i) ((p)[i])\n"
-        main = Launch(
-            source=prelude + template(f"{entry}.cl", dtype=problem.dtype, factors=factors),
-            entry=entry,
-            needs=ALONE,
-            writes=("output",),
-            aligned=whole_vectors,
-            options=build_options(sizes | dict(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "packed", "output", *operands),
-        )
-        return Instance(main, (prepare,), packed)
+        source = prelude + template(f"{entry}.cl", dtype=problem.dtype, factors=factors)
+        sizes |= {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **window}
+        whole_vectors = aligned(configuration["VW"], problem.group_outputs)
+        main = way.launch(configuration, source, entry, sizes, ("input", "packed"), operands, whole_vectors)
+        return Instance(main, (prepare,), packed, way.stored(configuration))
 
     def reference(self, problem: ConvProblem, inputs: Mapping[str, Array]) -> Array:
         """Add up a matrix product per tap over the whole padded map, in float64."""

@@ -50,47 +50,18 @@
 #define LN 1                 // work-group along the channels
 #define ORDER 0              // 0: channel tiles are dimension 0 of the grid, 1: pixel tiles are
 #endif
-#ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
-#define EPILOGUE(value, T, LOAD, offset)
-#endif
 
 #define PIXEL_TILES ((PIXELS + MR - 1) / MR)
 #define PASSES (ORDER ? PIXEL_TILES : LM) // of pixel tiles over a panel
+#define COLUMNS OUTPUTS
+#include "tile_grid.cl"
+#include "register_tile.cl"
+#define OFFSET(pixel, channel) ((pixel) * (GROUPS * OUTPUTS) + group * OUTPUTS + channel)
+#include "finish.cl"
 
-#include "vectors.cl"
-#include "factors.cl"
-#include "held_rows.cl"
-#include "prefetch.cl"
-
-#define NW (NV * VW)
-#define TILES ((OUTPUTS + NW - 1) / NW)
-#define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
-#define PANELS ((TILES + LN - 1) / LN)
 #define TAPS (KH * KW)
-#define TOTAL(s, r, v) total[r][v]
 
-// One input channel: each pixel's element times the tile's row of packed.
-#define ACCUMULATE(c)                                                      \
-    {                                                                      \
-        factors right[NV];                                                 \
-        UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = LOAD_FACTORS(filter, (c) * (LN * NW) + v * VW);     \
-            PREFETCH_AHEAD(filter + ((c) + PF) * (LN * NW), v * VW);       \
-        }                                                                  \
-        UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const factors left = LEFT(pixels, r, c);                       \
-            UNROLL for (int v = 0; v < NV; ++v)                            \
-                BLOCK_SUM(0, r, v) = MULTIPLY_ADD(left, right[v], BLOCK_SUM(0, r, v)); \
-        }                                                                  \
-    }
-
-__kernel
-#if ORDER
-__attribute__((reqd_work_group_size(LM, LN, 1)))
-#else
-__attribute__((reqd_work_group_size(LN, LM, 1)))
-#endif
+__kernel __attribute__((reqd_work_group_size(GROUP_SIZE)))
 void conv_direct(__global const TYPE *restrict input, __global const TYPE *restrict packed,
                  __global TYPE *restrict output OPERAND_PARAMETERS)
 {
@@ -100,9 +71,9 @@ void conv_direct(__global const TYPE *restrict input, __global const TYPE *restr
     const int first = get_global_id(1 - ORDER) * MR;
     if (tile >= TILES || first >= PIXELS)
         return;
-    __global const TYPE *filter = packed + (column / LN * (TAPS * INPUTS) * LN + column % LN) * NW;
+    __global const TYPE *columns = packed + (column / LN * (TAPS * INPUTS) * LN + column % LN) * NW;
     const int share = first / MR % PASSES * ((TAPS * INPUTS + PASSES - 1) / PASSES); // of the next panel, the first row
-    __global const TYPE *next = filter + (TAPS * INPUTS + share) * (LN * NW);
+    __global const TYPE *next = columns + (TAPS * INPUTS + share) * PANEL;
     __global const TYPE *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column) * NW;
     __global const TYPE *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
 
@@ -122,55 +93,16 @@ void conv_direct(__global const TYPE *restrict input, __global const TYPE *restr
     HELD_ROWS
     for (int ky = 0; ky < KH; ++ky)
         for (int kx = 0; kx < KW; ++kx) {
-            __global const TYPE *pixels[MR];
+            __global const TYPE *rows[MR];
             UNROLL for (int r = 0; r < MR; ++r) {
                 const bool inside = (uint)(top[r] + ky * DH) < HEIGHT && (uint)(left_edge[r] + kx * DW) < WIDTH;
-                pixels[r] = inside ? input + (corner[r] + (ky * DH * WIDTH + kx * DW) * (GROUPS * INPUTS)) : zeros;
+                rows[r] = inside ? input + (corner[r] + (ky * DH * WIDTH + kx * DW) * (GROUPS * INPUTS)) : zeros;
             }
-            int c = 0;
-            EACH_BLOCK(c, INPUTS) {
-                HOLD_BLOCK(pixels, c, INPUTS)
-                BEGIN_BLOCK(1)
-                for (; c + KU <= BLOCK_END(INPUTS); c += KU) {
-                    PREFETCH_SHARE(next, LN * NW, KU)
-                    UNROLL for (int u = 0; u < KU; ++u)
-                        ACCUMULATE(c + u)
-                }
-#if INPUTS % KU || HELD % KU
-                for (; c < BLOCK_END(INPUTS); ++c)
-                    ACCUMULATE(c)
-#endif
-                END_BLOCK(1)
-            }
-            filter += INPUTS * LN * NW;
+            int k = 0;
+            REDUCE(INPUTS)
+            columns += INPUTS * PANEL;
         }
 
-#if TAIL
-    SUM lanes[MR * VW];
-#endif
-    UNROLL for (int r = 0; r < MR; ++r)
-        if (first + r < PIXELS)
-            UNROLL for (int v = 0; v < NV; ++v) {
-                const int channel = tile * NW + v * VW;
-                const int offset = (first + r) * (GROUPS * OUTPUTS) + group * OUTPUTS + channel;
-                vec value = total[r][v];
-                if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
-                    EPILOGUE(value, vec, LOAD, offset)
-                    STORE(value, output, offset);
-                }
-#if TAIL
-                else if (v == OUTPUTS % NW / VW)
-                    OWN_STORE(value, lanes, r * VW);
-#endif
-            }
-#if TAIL
-    if (tile == TILES - 1)
-        for (int r = 0; r < MR && first + r < PIXELS; ++r)
-            for (int i = 0; i < TAIL; ++i) {
-                const int offset = (first + r) * (GROUPS * OUTPUTS) + group * OUTPUTS + (OUTPUTS - TAIL) + i;
-                SUM value = lanes[r * VW + i];
-                EPILOGUE(value, SUM, ELEMENT, offset)
-                STORE_ELEMENT(value, output, offset);
-            }
-#endif
+#define STORED_ROWS PIXELS
+#include "register_store.cl"
 }

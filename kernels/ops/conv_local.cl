@@ -57,10 +57,6 @@
 #define SPLIT 1              // shares of the reduction
 #define BAND 1               // rows of tiles that take turns
 #endif
-#ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
-#define EPILOGUE(value, T, LOAD, offset)
-#endif
 
 #define BIAS_AT(column) (TILES_ACROSS * BN * K + (column))
 #include "tile_sizes.cl"

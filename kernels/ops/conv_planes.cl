@@ -44,12 +44,13 @@
 #define LN 1                 // work-group along the channels
 #define ORDER 0              // 0: channel tiles are dimension 0 of the grid, 1: strips are
 #endif
-#ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
-#define EPILOGUE(value, T, LOAD, offset)
-#endif
 
-#include "vectors.cl"
+#define COLUMNS OUTPUTS
+#include "tile_grid.cl"
+#define RIGHT(c, v) LOAD(filter, (kx * INPUTS + (c)) * PANEL + v * VW)
+#include "register_tile.cl"
+#define OFFSET(x, channel) ((line * OUT_WIDTH + x) * OUTPUTS + channel)
+#include "finish.cl"
 
 #ifndef PLANE_TYPE           // the input may be of another type than all else
 #define PLANE_TYPE TYPE
@@ -59,51 +60,27 @@
 #endif
 #endif
 
-#define NW (NV * VW)
 #include "small_tiles.cl"
-#define TILES ((OUTPUTS + NW - 1) / NW)
-#define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
-#define PANELS ((TILES + LN - 1) / LN)
 #define TAPS (KH * KW)
 #define STRIPS ((OUT_WIDTH + MR - 1) / MR)
 #define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
 #define PLANE (HEIGHT * WIDTH)
 
-// The element `x` of a channel's row of the map, counted from the tile's first one; zeros around the map.
-#define INSIDE(c, x) PLANE_ELEMENT(rows, (c) * PLANE + (x))
-#define AROUND(c, x) ((uint)(left_edge + (x)) < WIDTH ? INSIDE(c, x) : (SUM)0)
-#define COPIED(c, x) OWN_ELEMENT(copied, (c) * SPAN + (x))
-
-// One input channel of one tap: each pixel's element times the tile's row of packed.
-#define ACCUMULATE(READ, kx, c)                                                               \
-    {                                                                                         \
-        vec right[NV];                                                                        \
-        UNROLL for (int v = 0; v < NV; ++v)                                                   \
-            right[v] = LOAD(filter, ((kx) * INPUTS + (c)) * (LN * NW) + v * VW);              \
-        UNROLL for (int r = 0; r < MR; ++r) {                                                 \
-            const vec left = READ(c, r * SW + (kx) * DW);                                     \
-            UNROLL for (int v = 0; v < NV; ++v)                                               \
-                total[r][v] = fma(left, right[v], total[r][v]);                               \
-        }                                                                                     \
-    }
+// Of a channel's row of the map, counted from the tile's first element, what pixel r sees; zeros around the map.
+#define SEEN(r) ((r) * SW + kx * DW)
+#define INSIDE(rows, r, c) PLANE_ELEMENT(rows, (c) * PLANE + SEEN(r))
+#define AROUND(rows, r, c) WITHIN_MAP(rows, SEEN(r), c)
+#define WITHIN_MAP(rows, x, c) ((uint)(left_edge + (x)) < WIDTH ? PLANE_ELEMENT(rows, (c) * PLANE + (x)) : (SUM)0)
+#define COPIED(rows, r, c) OWN_ELEMENT(copied, (c) * SPAN + SEEN(r))
 
 // The taps of one row of the kernel, in all channels.
-#define ACCUMULATE_ROW(HINT, READ)                                                            \
-    HINT for (int kx = 0; kx < KW; ++kx) {                                                         \
-        int c = 0;                                                                            \
-        for (; c + KU <= INPUTS; c += KU)                                                     \
-            UNROLL for (int u = 0; u < KU; ++u)                                               \
-                ACCUMULATE(READ, kx, c + u)                                                   \
-        for (; c < INPUTS; ++c)                                                               \
-            ACCUMULATE(READ, kx, c)                                                           \
+#define ACCUMULATE_ROW(HINT, READ)           \
+    HINT for (int kx = 0; kx < KW; ++kx) {   \
+        int k = 0;                           \
+        REDUCE_AT_ONCE(READ, INPUTS)         \
     }
 
-__kernel
-#if ORDER
-__attribute__((reqd_work_group_size(LM, LN, 1)))
-#else
-__attribute__((reqd_work_group_size(LN, LM, 1)))
-#endif
+__kernel __attribute__((reqd_work_group_size(GROUP_SIZE)))
 void conv_planes(__global const PLANE_TYPE *restrict input, __global const TYPE *restrict packed,
                  __global TYPE *restrict output OPERAND_PARAMETERS)
 {
@@ -147,39 +124,13 @@ void conv_planes(__global const PLANE_TYPE *restrict input, __global const TYPE 
                     vstore16(LOAD_WIDE(16, rows, c * PLANE + i), 0, copied + c * SPAN + i);
 #endif
                 for (; i < SPAN; ++i)
-                    copied[c * SPAN + i] = AROUND(c, i);
+                    copied[c * SPAN + i] = WITHIN_MAP(rows, i, c);
             }
             ACCUMULATE_ROW(, COPIED)
 #endif
         }
     }
 
-#if TAIL
-    SUM lanes[MR * VW];
-#endif
-    UNROLL for (int r = 0; r < MR; ++r)
-        if (first + r < OUT_WIDTH)
-            UNROLL for (int v = 0; v < NV; ++v) {
-                const int channel = tile * NW + v * VW;
-                const int offset = (line * OUT_WIDTH + first + r) * OUTPUTS + channel;
-                vec value = total[r][v];
-                if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
-                    EPILOGUE(value, vec, LOAD, offset)
-                    STORE(value, output, offset);
-                }
-#if TAIL
-                else if (v == OUTPUTS % NW / VW)
-                    OWN_STORE(value, lanes, r * VW);
-#endif
-            }
-#if TAIL
-    if (tile == TILES - 1)
-        for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
-            for (int i = 0; i < TAIL; ++i) {
-                const int offset = (line * OUT_WIDTH + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                SUM value = lanes[r * VW + i];
-                EPILOGUE(value, SUM, ELEMENT, offset)
-                STORE_ELEMENT(value, output, offset);
-            }
-#endif
+#define STORED_ROWS OUT_WIDTH
+#include "register_store.cl"
 }

@@ -34,7 +34,7 @@ from gputune.kernels.tiling.packing import PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import ceil_div, check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pair, check_layout
-from gputune.kernels.tiling.workgroups import few_registers, launch_sizes
+from gputune.kernels.tiling.workgroups import few_registers
 
 PACK_TEMPLATE = "pack_transposed.cl"
 
@@ -169,7 +169,6 @@ class ConvTransposeFamily(TiledFamily):
     def render(self, problem: ConvTransposeProblem, configuration: Configuration) -> Instance:
         tiling = self.tiling(problem)
         packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
-        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
         sizes = {
             "MAPS": problem.batch,
             "HEIGHT": problem.height,
@@ -185,17 +184,10 @@ class ConvTransposeFamily(TiledFamily):
             **dict(zip(("SH", "SW"), problem.strides, strict=True)),
             **dict(zip(("PT", "PL"), problem.pads, strict=True)),
         }
-        main = Launch(
-            source=problem.epilogue.prelude() + template("conv_transpose_tiled.cl", dtype=problem.dtype),
-            entry="conv_transpose_tiled",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], problem.group_outputs),
-            options=build_options(sizes | dict(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "packed", "output", *problem.epilogue.operand_names),
-        )
+        source = problem.epilogue.prelude() + template("conv_transpose_tiled.cl", dtype=problem.dtype)
+        whole, operands = aligned(configuration["VW"], problem.group_outputs), problem.epilogue.operand_names
+        inputs = ("input", "packed")
+        main = tiling.launch(configuration, source, "conv_transpose_tiled", sizes, inputs, operands, whole)
         return Instance(main, (_pack(problem, packing),), {"packed": packing.nbytes})
 
     def sample_inputs(self, problem: ConvTransposeProblem, generator: np.random.Generator) -> dict[str, Array]:

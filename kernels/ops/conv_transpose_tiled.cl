@@ -60,38 +60,20 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
-#include "vectors.cl"
-
-#define NW (NV * VW)
-#include "small_tiles.cl"
 #define COLUMNS (SH * SW * OUTPUTS)
+#include "tile_grid.cl"
+#include "small_tiles.cl"
 #define PHASE_ROW (SW * OUTPUTS)  // columns of one row phase
 #define RUN (GROUPS == 1 ? PHASE_ROW : OUTPUTS)  // columns that are neighbours in the output
-#define TILES ((COLUMNS + NW - 1) / NW)
-#define PANELS ((TILES + LN - 1) / LN)
 #define TAPS (TH * TW)
 #define POSITIONS (MAPS * DOWN * ACROSS)
 
-// What a position adds to its sums. Outside of the map it sees a pixel of zeros, whose products with weights that are
-// not finite would be NaN.
-#if FINITE
-#define ADD_PRODUCT(r, left, right, sum) fma(left, right, sum)
-#else
-#define ADD_PRODUCT(r, left, right, sum) (pixels[r] == zeros ? (sum) : fma(left, right, sum))
+// Outside of the map a position sees a pixel of zeros, whose products with weights that are not finite would be NaN.
+#if !FINITE
+#define ADD_PRODUCT(r, left, right, sum) (rows[r] == zeros ? (sum) : fma(left, right, sum))
 #endif
-
-// One input channel: each position's element times the tile's row of packed.
-#define ACCUMULATE(c)                                                      \
-    {                                                                      \
-        vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v)                                \
-            right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
-        UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = ELEMENT(pixels[r], c);                        \
-            UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = ADD_PRODUCT(r, left, right[v], total[r][v]); \
-        }                                                                  \
-    }
+#define READ_ROW(rows, r, c) ELEMENT(rows[r], c)
+#include "register_tile.cl"
 
 // Where position i lies: its map, and its row and column in it.
 #define MAP(i) ((i) / (DOWN * ACROSS))
@@ -105,12 +87,7 @@
 #define IS_INSIDE(y, x, width) ((uint)(y) < OUT_HEIGHT && (x) >= 0 && (x) + (width) <= ROW_LENGTH)
 #define IS_WHOLE(column) ((column) < COLUMNS && (column) % RUN + VW <= RUN)
 
-__kernel
-#if ORDER
-__attribute__((reqd_work_group_size(LM, LN, 1)))
-#else
-__attribute__((reqd_work_group_size(LN, LM, 1)))
-#endif
+__kernel __attribute__((reqd_work_group_size(GROUP_SIZE)))
 void conv_transpose_tiled(__global const TYPE *restrict input, __global const TYPE *restrict packed,
                           __global TYPE *restrict output OPERAND_PARAMETERS)
 {
@@ -120,7 +97,7 @@ void conv_transpose_tiled(__global const TYPE *restrict input, __global const TY
     const int first = get_global_id(1 - ORDER) * MR;
     if (tile >= TILES || first >= POSITIONS)
         return;
-    __global const TYPE *filter = packed + (column_tile / LN * (TAPS * INPUTS) * LN + column_tile % LN) * NW;
+    __global const TYPE *columns = packed + (column_tile / LN * (TAPS * INPUTS) * LN + column_tile % LN) * NW;
     __global const TYPE *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column_tile) * NW;
     __global const TYPE *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
 
@@ -137,21 +114,15 @@ void conv_transpose_tiled(__global const TYPE *restrict input, __global const TY
 
     for (int ty = 0; ty < TH; ++ty)
         for (int tx = 0; tx < TW; ++tx) {
-            __global const TYPE *pixels[MR];
+            __global const TYPE *rows[MR];
             UNROLL for (int r = 0; r < MR; ++r) {
                 const int y = down[r] - ty, x = across[r] - tx;
                 const bool inside = (uint)y < HEIGHT && (uint)x < WIDTH;
-                pixels[r] = inside ? input + (((map[r] * HEIGHT + y) * WIDTH + x) * GROUPS + group) * INPUTS : zeros;
+                rows[r] = inside ? input + (((map[r] * HEIGHT + y) * WIDTH + x) * GROUPS + group) * INPUTS : zeros;
             }
-            int c = 0;
-            for (; c + KU <= INPUTS; c += KU)
-                UNROLL for (int u = 0; u < KU; ++u)
-                    ACCUMULATE(c + u)
-#if INPUTS % KU
-            for (; c < INPUTS; ++c)
-                ACCUMULATE(c)
-#endif
-            filter += INPUTS * LN * NW;
+            int k = 0;
+            REDUCE_AT_ONCE(READ_ROW, INPUTS)
+            columns += INPUTS * PANEL;
         }
 
     SUM lanes[MR * NW];

@@ -65,9 +65,10 @@
 #endif
 
 #define PASSES RB                  // of register tiles over the filters of a frequency
-
-#include "vectors.cl"
-#include "prefetch.cl"
+#define NW (NV * VW)
+#define PANEL NW                   // a tile's columns for themselves
+#define RIGHT(c, v) HELD_LOAD(columns, (c) * NW + v * VW)
+#include "register_tile.cl"
 
 // Inputs are MAP_LOADed. Transformed numbers, and the bias with them, are SUMs that are HELD in memory.
 #if IW == 1
@@ -93,7 +94,6 @@ typedef CAT(SUM, IW) map_vec;
 #define BLOCK (MR * RB)
 #define BLOCKS ((TILES + BLOCK - 1) / BLOCK)
 #define SLICE (BLOCK * INPUTS + SKEW) // of a block of the transformed input, for one frequency
-#define NW (NV * VW)
 #define COLUMN_TILES ((OUTPUTS + NW - 1) / NW)
 #define BIAS (COLUMN_TILES * (FREQUENCIES * INPUTS * NW)) // where it begins in packed
 #define ZEROS (BIAS + COLUMN_TILES * NW)
@@ -210,20 +210,7 @@ void winograd_transform(__global const TYPE *restrict input, __global const SUM 
     }
 }
 
-// One input channel: each tile's element times the column tile's row of packed.
-#define ACCUMULATE(c)                                                      \
-    {                                                                      \
-        vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = HELD_LOAD(filter, (c) * NW + v * VW);               \
-            PREFETCH_AHEAD(filter + ((c) + PF) * NW, v * VW);              \
-        }                                                                  \
-        UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = OWN_ELEMENT(tiles, r * INPUTS + (c));         \
-            UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = fma(left, right[v], total[r][v]);            \
-        }                                                                  \
-    }
+#define OF_TILE(rows, r, c) OWN_ELEMENT(rows, (r) * INPUTS + (c))
 
 __kernel
 #if ORDER
@@ -251,24 +238,16 @@ void winograd_multiply(__global const SUM *restrict transformed, __global const 
                     pixels[r][v][i][j] = 0.0f;
 #endif
     for (int f = 0; f < FREQUENCIES; ++f) {
-        __global const SUM *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
+        __global const SUM *columns = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
         for (int first = 0; first < BLOCK; first += MR) {
-            __global const SUM *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
-            __global const SUM *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
+            __global const SUM *rows = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
+            __global const SUM *next = columns + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
             vec total[MR][NV];
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v)
                     total[r][v] = 0.0f;
-            int c = 0;
-            for (; c + KU <= INPUTS; c += KU) {
-                PREFETCH_SHARE(next, NW, KU)
-                UNROLL for (int u = 0; u < KU; ++u)
-                    ACCUMULATE(c + u)
-            }
-#if INPUTS % KU
-            for (; c < INPUTS; ++c)
-                ACCUMULATE(c)
-#endif
+            int k = 0;
+            REDUCE_AT_ONCE(OF_TILE, INPUTS)
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v) {
 #if KEEP

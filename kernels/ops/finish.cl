@@ -1,8 +1,24 @@
-// What becomes of the sums of a product [M, N] whose work-groups have panels of NV * VW * LN columns.
+// What becomes of sums: FINISH makes a result of one, or of a vector of them, and stores it.
 //
-// FINISH makes a result of a sum, or of a vector of them: with packed columns, BIAS_AT(column) is the bias's place in
-// packed, and the output lies row by row. The text before may say something else.
+// A template whose sums begin with the bias defines OFFSET(row, column), where a result lies in output and operands. It
+// ends with `+ column`, without brackets, so that compilers see how far the lanes of a vector are apart. PLACE computes it
+// in front of FINISH. Otherwise the bias is at BIAS_AT(column) in packed, and the output is [M, N]. The text before may
+// define FINISH itself, and FINISH_VECTOR.
 
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+#ifdef OFFSET
+#define PLACE(row, column) const int offset = OFFSET(row, column);
+#define FINISH(value, T, LOAD, STORE, row, column)               \
+    {                                                            \
+        EPILOGUE(value, T, LOAD, offset)                         \
+        STORE(value, output, offset);                            \
+    }
+#else
+#define PLACE(row, column)
+#endif
 #ifndef FINISH
 #define FINISH(value, T, LOAD, STORE, row, column)               \
     {                                                            \
@@ -16,9 +32,9 @@
 #endif
 #define FINISH_ELEMENT(value, row, column) FINISH(value, SUM, ELEMENT, STORE_ELEMENT, row, column)
 
-// A kernel puts a vector of sums: with SPLIT 1 they are finished, else they go to the product's shares as they are
-// (add_shares.cl), which have no bias yet. Columns beyond the last are left out; of a vector that reaches beyond, which is
-// at most one in a row, elements are stored one by one.
+// A kernel whose work-groups have panels of NV * VW * LN columns puts a vector of sums: with SPLIT 1 they are finished, else
+// they go to the product's shares as they are (add_shares.cl), which have no bias yet. Columns beyond the last are left
+// out; of a vector that reaches beyond, which is at most one in a row, elements are stored one by one.
 #if SPLIT > 1
 #define PUT_VECTOR(value, row, column) SHARE_STORE(value, shares, SHARE_AT(share, row, column));
 #define PUT_ELEMENT(value, row, column) shares[SHARE_AT(share, row, column)] = value;

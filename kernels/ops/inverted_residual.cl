@@ -54,24 +54,21 @@
 #define PF 0                 // packed weights are prefetched so many channels ahead; 0: they are not
 #define LN 1                 // work-items of a work-group, which share a strip
 #endif
-#ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
-#define EPILOGUE(value, T, LOAD, offset)
-#endif
 #ifndef EXPAND_EPILOGUE
 #define EXPAND_EPILOGUE(value, T)
 #define DEPTHWISE_EPILOGUE(value, T)
 #endif
 
-#include "vectors.cl"
-#include "held_rows.cl"
-#include "prefetch.cl"
-#include "row_span.cl"
-
 #define NW (NV * VW)
+#define PANEL NW             // each tile's columns for themselves
+#define COLUMNS OUTPUTS
+#include "register_tile.cl"
+#include "row_span.cl"
+#define OFFSET(pixel, channel) ((first_pixel + pixel) * OUTPUTS + channel)
+#include "finish.cl"
+
 #define CHANNEL_TILES ((CHANNELS + NW - 1) / NW)
-#define OUTPUT_TILES ((OUTPUTS + NW - 1) / NW)
-#define TAIL (OUTPUTS % VW)  // channels of a vector that reaches beyond the last one; they are stored one by one
+#define TILES ((OUTPUTS + NW - 1) / NW)
 #define STRIPS ((OUT_HEIGHT + ROWS - 1) / ROWS)
 #define ROW_TILES ((OUT_WIDTH + MR - 1) / MR)
 #define RING (((STEP - 1) * SH + (KH - 1) * DH + 1) * WIDTH) // pixels of expanded
@@ -91,35 +88,14 @@
 #define TOGETHER barrier(CLK_LOCAL_MEM_FENCE)
 #endif
 
-#define ACCUMULATE(READ, k)                                                \
-    {                                                                      \
-        vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = LOAD(columns, (k) * NW + v * VW);                   \
-            PREFETCH_AHEAD(columns + ((k) + PF) * NW, v * VW);             \
-        }                                                                  \
-        UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = READ(rows, r, k);                             \
-            UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = fma(left, right[v], total[r][v]);            \
-        }                                                                  \
-    }
-
-// A tile of [rows, LENGTH] times packed columns, plus their bias.
-#define PRODUCT(EACH, HOLD, END, READ, LENGTH)                             \
+// A tile of [rows, length] times packed columns, plus their bias, by one of the ways to read rows.
+#define PRODUCT(REDUCTION)                                                 \
     vec total[MR][NV];                                                     \
     UNROLL for (int r = 0; r < MR; ++r)                                    \
         UNROLL for (int v = 0; v < NV; ++v)                                \
             total[r][v] = LOAD(bias, v * VW);                              \
     int k = 0;                                                             \
-    EACH(k, LENGTH) {                                                      \
-        HOLD(rows, k, LENGTH)                                              \
-        for (; k + KU <= END(LENGTH); k += KU)                             \
-            UNROLL for (int u = 0; u < KU; ++u)                            \
-                ACCUMULATE(READ, k + u)                                    \
-        for (; k < END(LENGTH); ++k)                                       \
-            ACCUMULATE(READ, k)                                            \
-    }
+    REDUCTION
 
 // MR pixels from `first` on, of those before `end`: one tile of their channels.
 static inline void expand(__global const TYPE *restrict source, __global const TYPE *restrict expansion, int tile,
@@ -131,7 +107,7 @@ static inline void expand(__global const TYPE *restrict source, __global const T
     UNROLL for (int r = 0; r < MR; ++r)
         rows[r] = source + min(first + r, end - 1) * INPUTS;
     HELD_ROWS
-    PRODUCT(EACH_BLOCK, HOLD_BLOCK, BLOCK_END, LEFT, INPUTS)
+    PRODUCT(REDUCE(INPUTS))
     const int place = first % RING;
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < end)
@@ -205,42 +181,16 @@ void inverted_residual(__global const TYPE *restrict input, __global const TYPE 
 
         const int count = out_rows * OUT_WIDTH;
         const int first_pixel = (map * OUT_HEIGHT + out_row) * OUT_WIDTH;
-        for (int tile = item; tile < OUTPUT_TILES; tile += LN)
+        for (int tile = item; tile < TILES; tile += LN)
             for (int first = 0; first < count; first += MR) {
                 __global const TYPE *columns = packed + tile * CHANNELS * NW;
-                __global const TYPE *bias = packed + (OUTPUT_TILES * CHANNELS + tile) * NW;
+                __global const TYPE *bias = packed + (TILES * CHANNELS + tile) * NW;
                 MIDDLE const SUM *rows[MR];
                 UNROLL for (int r = 0; r < MR; ++r)
                     rows[r] = middle + min(first + r, count - 1) * PITCH;
-                PRODUCT(ALL_AT_ONCE, HOLD_NOTHING, ALL_OF, OWN_LEFT, CHANNELS)
-#if TAIL
-                SUM lanes[MR * VW];
-#endif
-                UNROLL for (int r = 0; r < MR; ++r)
-                    if (first + r < count)
-                        UNROLL for (int v = 0; v < NV; ++v) {
-                            const int channel = tile * NW + v * VW;
-                            const int offset = (first_pixel + first + r) * OUTPUTS + channel;
-                            vec value = total[r][v];
-                            if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
-                                EPILOGUE(value, vec, LOAD, offset)
-                                STORE(value, output, offset);
-                            }
-#if TAIL
-                            else if (v == OUTPUTS % NW / VW)
-                                OWN_STORE(value, lanes, r * VW);
-#endif
-                        }
-#if TAIL
-                if (tile == OUTPUT_TILES - 1)
-                    for (int r = 0; r < MR && first + r < count; ++r)
-                        for (int i = 0; i < TAIL; ++i) {
-                            const int offset = (first_pixel + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                            SUM value = lanes[r * VW + i];
-                            EPILOGUE(value, SUM, ELEMENT, offset)
-                            STORE_ELEMENT(value, output, offset);
-                        }
-#endif
+                PRODUCT(REDUCE_AT_ONCE(OWN_LEFT, CHANNELS))
+#define STORED_ROWS count
+#include "register_store.cl"
             }
         TOGETHER;
     }

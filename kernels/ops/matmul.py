@@ -12,12 +12,13 @@ elements.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
-from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, check_factors
+from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, check_factors
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
@@ -44,20 +45,19 @@ from gputune.kernels.indexing.steps import (
 )
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import template
 from gputune.kernels.tiling.estimate import WIDEST, Card, handing_over
 from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.skinny import MOST_ROWS, Skinny
 from gputune.kernels.tiling.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.tiling.tiles import Tiling
-from gputune.kernels.tiling.workgroups import launch_sizes
 
 MOST_PARTS = 4
 """Each part has loops of its own, which compilers unroll; with more they take too long."""
 
 TILED, LOCAL, SKINNY = 0, 1, 2
 MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
-TEMPLATES = {TILED: "matmul_tiled.cl", LOCAL: "matmul_local.cl", SKINNY: "matmul_skinny.cl"}
+ENTRIES = {TILED: "matmul_tiled", LOCAL: "matmul_local", SKINNY: "matmul_skinny"}
 
 PACKED_ROWS = 16
 """Rows of a computed b that a work-item packs where work-groups are of one work-item."""
@@ -194,36 +194,26 @@ class MatMulFamily(ProductFamily):
         return TensorSpec("output", as_it_lies(problem.shape, problem.lies.output_steps), dtype=problem.dtype)
 
     def ways(self, problem: MatMulProblem, factors: str) -> Algorithms:
-        registers: Way = _tiling(problem) if problem.weights else _Computed(problem)
-        ways: dict[int, Way] = {TILED: registers, LOCAL: _local_tiles(problem, factors)}
-        if problem.weights and problem.m <= MOST_ROWS:
-            ways[SKINNY] = _skinny(problem)
-        return Algorithms(ways, MEANING, frozenset({LOCAL, SKINNY}))
+        return Algorithms(_ways(problem, factors), MEANING, frozenset({LOCAL, SKINNY}))
 
     def multiplied(self, problem: MatMulProblem, configuration: Configuration, factors: str) -> Instance:
-        algorithm, sizes, operands = configuration.get(ALG, TILED), _sizes(problem), problem.epilogue.operand_names
+        algorithm, operands = configuration.get(ALG, TILED), problem.epilogue.operand_names
+        way, entry = _ways(problem, factors)[algorithm], ENTRIES[algorithm]
         packs = problem.weights or (algorithm == TILED and bool(configuration["PACK"]))
         inputs = (*problem.lefts, "packed" if packs else "b")
-        source = _prelude(problem) + template(TEMPLATES[algorithm], dtype=problem.dtype, factors=factors)
+        source = _prelude(problem) + template(f"{entry}.cl", dtype=problem.dtype, factors=factors)
+        # Computed factors come into local memory in vectors that are aligned; then outputs that are not are stored one
+        # by one.
         whole = aligned(configuration["VW"], *_distances(problem, algorithm, packs))
-        if algorithm == LOCAL:
-            local = _local_tiles(problem, factors)
-            vectors = problem.weights or (problem.lies.output_steps[-1] == 1 and whole)
-            sizes |= {"OUT_VECTORS": int(vectors)}
-            main = local.launch(
-                configuration, source, "matmul_local", sizes, inputs, operands, whole or not problem.weights
-            )
-            scratch = local.stored(configuration)
-        elif algorithm == SKINNY:
-            skinny = _skinny(problem)
-            main = skinny.launch(configuration, source, sizes, inputs, operands, whole)
-            scratch = skinny.shares.stored(configuration["SPLIT"])
-        else:
-            main, scratch = _in_registers(problem, configuration, source, inputs, whole)
+        apart = algorithm == LOCAL and not problem.weights
+        vectors = problem.lies.output_steps[-1] == 1 and (whole or not apart)
+        sizes = _sizes(problem) | {"OUT_VECTORS": int(vectors)}
+        main = way.launch(configuration, source, entry, sizes, inputs, operands, whole or apart)
         if not problem.weights:
-            return Instance(main, scratch=scratch)
+            return Instance(main, scratch=way.stored(configuration))
         packing = _tiling(problem).packing(*(configuration[name] for name in ("NV", "VW", "LN")))
-        return Instance(main, (packing.launch("b", problem.bias),), {"packed": packing.nbytes}, scratch)
+        packed = {"packed": packing.nbytes}
+        return Instance(main, (packing.launch("b", problem.bias),), packed, way.stored(configuration))
 
     def sample_inputs(self, problem: MatMulProblem, generator: np.random.Generator) -> dict[str, Array]:
         """As everywhere, with a computed b in the place of weights, so that sums are around one."""
@@ -294,6 +284,30 @@ class _Computed:
         packing = handing_over(nbytes, Card.of(limits))
         return lambda configuration: product(configuration) + configuration["PACK"] * packing
 
+    def launch(self, configuration: Configuration, *rest: Any) -> Launch:
+        """Return the launch of the tiles, with the stage that packs if there is one."""
+        (lm, ln), depth, matrices = (
+            (configuration[name] for name in ("LM", "LN")),
+            self.problem.k,
+            self.problem.matrices,
+        )
+        run = PACKED_ROWS if lm * ln == 1 else 1
+        main = _tiling(self.problem).launch({**configuration, "RUN": run, "MATRICES": matrices}, *rest)
+        size = round_up(ceil_div(depth, run), ln), round_up(matrices * self._columns(configuration)[1] * ln, lm)
+        stage = Stage("pack_right", size, (ln, lm), ("b", "packed"), needs=ALONE, writes=("packed",))
+        return replace(main, stages=(stage,)) if configuration["PACK"] else main
+
+    def stored(self, configuration: Configuration) -> dict[str, int]:
+        """Return what a configuration keeps in `scratch`: columns that a stage packs."""
+        problem, (panel, panels) = self.problem, self._columns(configuration)
+        elements = problem.matrices * panels * panel * problem.k
+        return {"packed": elements * ELEMENT_TYPES[problem.dtype].nbytes} if configuration["PACK"] else {}
+
+    def _columns(self, configuration: Configuration) -> tuple[int, int]:
+        """Return how many columns a panel has, and how many panels there are of a matrix."""
+        panel = math.prod(configuration[name] for name in ("NV", "VW", "LN"))
+        return panel, ceil_div(self.problem.n, panel)
+
     def _can_read(self, width: int) -> bool:
         """Return whether vectors of `width` columns can be read from b as it lies."""
         return self.problem.lies.b_steps[-1] == 1 and width <= self.problem.n
@@ -335,34 +349,17 @@ def _tiling(problem: MatMulProblem) -> Tiling:
     )
 
 
-def _in_registers(
-    problem: MatMulProblem, configuration: Configuration, source: str, inputs: tuple[str, ...], whole: bool
-) -> tuple[Launch, dict[str, int]]:
-    """Return the launch of register tiles, and what it keeps in `scratch`; a computed b may be packed by a stage."""
-    lm, ln, sizes = configuration["LM"], configuration["LN"], _sizes(problem)
-    stages, scratch = tuple[Stage, ...](), dict[str, int]()
-    if not problem.weights and configuration["PACK"]:
-        panel = configuration["NV"] * configuration["VW"] * ln
-        panels = problem.matrices * ceil_div(problem.n, panel)
-        run = PACKED_ROWS if lm * ln == 1 else 1
-        sizes |= {"RUN": run, "MATRICES": problem.matrices}
-        scratch = {"packed": panels * panel * problem.k * ELEMENT_TYPES[problem.dtype].nbytes}
-        size = (round_up(ceil_div(problem.k, run), ln), round_up(panels * ln, lm))
-        stages = (Stage("pack_right", size, (ln, lm), ("b", "packed"), needs=ALONE, writes=("packed",)),)
-    global_size, local_size = launch_sizes(_tiling(problem).launch_grid(configuration), configuration)
-    main = Launch(
-        source=source,
-        entry="matmul_tiled",
-        needs=ALONE,
-        writes=("output",),
-        aligned=whole,
-        options=build_options(sizes | dict(configuration)),
-        global_size=global_size,
-        local_size=local_size,
-        arguments=(*inputs, "output", *problem.epilogue.operand_names),
-        stages=stages,
-    )
-    return main, scratch
+def _ways(problem: MatMulProblem, factors: str) -> dict[int, "Tiling | _Computed | LocalTiles | Skinny"]:
+    """Return the algorithms that multiply in a type."""
+    registers = _tiling(problem) if problem.weights else _Computed(problem)
+    ways: dict[int, Tiling | _Computed | LocalTiles | Skinny] = {
+        TILED: registers,
+        LOCAL: _local_tiles(problem, factors),
+    }
+    if problem.weights and problem.m <= MOST_ROWS:
+        sizes = problem.m, problem.n, problem.k
+        ways[SKINNY] = Skinny(*sizes, _left_width(problem), problem.dtype, _tiling(problem).packing)
+    return ways
 
 
 def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
@@ -383,11 +380,6 @@ def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
         factors=factors,
         packing=_tiling(problem).packing if problem.weights else None,
     )
-
-
-def _skinny(problem: MatMulProblem) -> Skinny:
-    sizes = problem.m, problem.n, problem.k
-    return Skinny(*sizes, _left_width(problem), problem.dtype, _tiling(problem).packing)
 
 
 def _left_width(problem: MatMulProblem) -> int:

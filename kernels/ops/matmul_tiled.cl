@@ -49,35 +49,24 @@
 #define BIASED               // sums begin with it
 #include "product.cl"
 
-#define TILES ((N + NW - 1) / NW)
 #define ROW_TILES ((M + MR - 1) / MR)
 #define PASSES (ORDER ? ROW_TILES : LM) // of row tiles over a panel
 
-#include "vectors.cl"
-#include "factors.cl"
 #define LEFT_STEP A_K
-#include "held_rows.cl"
-#include "prefetch.cl"
-#include "small_tiles.cl"
-
-#if PACK
-#define STEP PANEL
-#define RIGHT(k, v) LOAD_FACTORS(columns, (k) * STEP + v * VW)
-#else
-#define STEP B_K
-#define RIGHT(k, v) LOAD_FACTORS(vectors[v], (k) * STEP)
+#if !PACK
+#define RIGHT(k, v) LOAD_FACTORS(vectors[v], (k) * B_K)
 #define FIRST_LANE (VW - N % VW)
 #endif
-#define AHEAD(k) (columns + (k) * STEP)
 #define TOTAL(s, r, v) total[s][r][v]
 #include "register_tile.cl"
+#include "small_tiles.cl"
 #include "finish.cl"
 
 // Goes on with another part; k is the width of the last one.
 #define PART(part, width)                                  \
     UNROLL for (int r = 0; r < MR; ++r)                    \
         rows[r] = part + min(first + r, M - 1) * (width);  \
-    columns += k * STEP;                                   \
+    columns += k * PANEL;                                  \
     k = 0;                                                 \
     REDUCE(width)
 
@@ -104,12 +93,7 @@ void pack_right(__global const TYPE *restrict b, __global TYPE *restrict packed)
 }
 #endif
 
-__kernel
-#if ORDER
-__attribute__((reqd_work_group_size(LM, LN, 1)))
-#else
-__attribute__((reqd_work_group_size(LN, LM, 1)))
-#endif
+__kernel __attribute__((reqd_work_group_size(GROUP_SIZE)))
 void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict b,
                   __global TYPE *restrict output OPERAND_PARAMETERS)
 {
@@ -122,7 +106,7 @@ void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict b,
 #if PACK
     __global const TYPE *columns = b + ((PACKED_AT(product) * PANELS + tile / LN) * K * LN + tile % LN) * NW;
     const int share = first / MR % PASSES * ((K + PASSES - 1) / PASSES); // of the next panel, this pass's first row
-    __global const TYPE *next = columns + (K + share) * STEP;
+    __global const TYPE *next = columns + (K + share) * PANEL;
 #else
     __global const TYPE *vectors[NV]; // start where their columns do
     UNROLL for (int v = 0; v < NV; ++v)
@@ -145,14 +129,7 @@ void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict b,
     REDUCE(FIRST_WIDTH)
     OTHER_PARTS
 
-    UNROLL for (int s = 1; s < KA; ++s)
-        UNROLL for (int r = 0; r < MR; ++r)
-            UNROLL for (int v = 0; v < NV; ++v)
-                total[0][r][v] += total[s][r][v];
-
 #define STORED_ROWS M
-#define STORED_COLUMNS N
-#define SUM_OF(r, v) TOTAL(0, r, v)
 #if SMALL_TILE
 #define LAST_ROWS UNROLL for (int r = 0; r < MR; ++r) if (first + r < M) UNROLL
 #endif

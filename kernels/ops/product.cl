@@ -47,11 +47,15 @@
 #define OUT_VECTORS (OUT_N == 1)
 #endif
 
-#define NW (NV * VW)
-#define PANEL (NW * LN)
-#define PANELS ((N + PANEL - 1) / PANEL)
+#define COLUMNS N
+#include "tile_grid.cl"
 #define BIAS_AT(column) (PANELS * PANEL * K + (column))
 
+#if OUT_N == 1
+#define OUT_COLUMN(column) column // as in finish.cl
+#else
+#define OUT_COLUMN(column) (column) * OUT_N
+#endif
 #if WEIGHTS && !defined(BIASED)
 #define WITH_BIAS(value, LOAD, column) ((value) + LOAD(b, BIAS_AT(column)))
 #else
@@ -61,7 +65,7 @@
     {                                                                              \
         T result = WITH_BIAS(value, LOAD, column);                                 \
         EPILOGUE(result, T, LOAD, product, row, column)                            \
-        STORE(result, output, OUT_AT(product) + (row) * OUT_M + (column) * OUT_N); \
+        STORE(result, output, OUT_AT(product) + (row) * OUT_M + OUT_COLUMN(column)); \
     }
 #if !OUT_VECTORS
 #define FINISH_VECTOR(value, row, column)             \

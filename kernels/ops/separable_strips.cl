@@ -48,22 +48,17 @@
 #define LN 1                 // work-items of a work-group, which share a strip
 #define SPLIT 1              // work-groups among which the columns of a strip are divided
 #endif
-#ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
-#define EPILOGUE(value, T, LOAD, offset)
-#endif
 #ifndef DEPTHWISE_EPILOGUE
 #define DEPTHWISE_EPILOGUE(value, T)
 #endif
 
-#include "vectors.cl"
-#include "prefetch.cl"
+#define COLUMNS OUTPUTS
+#include "tile_grid.cl"
+#include "register_tile.cl"
 #include "row_span.cl"
+#define OFFSET(x, channel) ((line + x) * OUTPUTS + channel)
+#include "finish.cl"
 
-#define NW (NV * VW)
-#define TILES ((OUTPUTS + NW - 1) / NW)
-#define TAIL (OUTPUTS % VW)  // channels of a vector that reaches beyond the last one; they are stored one by one
-#define PANELS ((TILES + LN - 1) / LN)
 #define VECTORS ((CHANNELS + VW - 1) / VW)
 #define ROW_TILES ((OUT_WIDTH + MR - 1) / MR)
 #define ALL_TILES (MAPS * OUT_HEIGHT * ROW_TILES)
@@ -115,20 +110,7 @@ static inline void depthwise(__global const TYPE *restrict input, __global const
     }
 }
 
-// One channel of the middle: each pixel's element times the tile's row of packed.
-#define ACCUMULATE(c)                                                      \
-    {                                                                      \
-        vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = LOAD(columns, (c) * (LN * NW) + v * VW);            \
-            PREFETCH_AHEAD(columns + ((c) + PF) * (LN * NW), v * VW);      \
-        }                                                                  \
-        UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = OWN_ELEMENT(rows, r * PITCH + (c));           \
-            UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = fma(left, right[v], total[r][v]);            \
-        }                                                                  \
-    }
+#define OF_PIXEL(rows, r, k) OWN_ELEMENT(rows, (r) * PITCH + (k))
 
 __kernel __attribute__((reqd_work_group_size(LN, 1, 1)))
 void separable_strips(__global const TYPE *restrict input, __global const TYPE *restrict filters,
@@ -145,9 +127,9 @@ void separable_strips(__global const TYPE *restrict input, __global const TYPE *
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 
-    for (int column = get_global_id(0); column < TILES; column += LN * SPLIT) {
-        __global const TYPE *columns = packed + (column / LN * CHANNELS * LN + column % LN) * NW;
-        __global const TYPE *bias = packed + (PANELS * LN * CHANNELS + column) * NW;
+    for (int tile = get_global_id(0); tile < TILES; tile += LN * SPLIT) {
+        __global const TYPE *columns = packed + (tile / LN * CHANNELS * LN + tile % LN) * NW;
+        __global const TYPE *bias = packed + (PANELS * LN * CHANNELS + tile) * NW;
         for (int t = 0; t < RT; ++t)
             if (strip + t < ALL_TILES) {
                 MIDDLE const SUM *rows = middle + t * MR * PITCH;
@@ -156,45 +138,13 @@ void separable_strips(__global const TYPE *restrict input, __global const TYPE *
                     UNROLL for (int v = 0; v < NV; ++v)
                         total[r][v] = LOAD(bias, v * VW);
 
-                int c = 0;
-                for (; c + KU <= CHANNELS; c += KU)
-                    UNROLL for (int u = 0; u < KU; ++u)
-                        ACCUMULATE(c + u)
-#if CHANNELS % KU
-                for (; c < CHANNELS; ++c)
-                    ACCUMULATE(c)
-#endif
+                int k = 0;
+                REDUCE_AT_ONCE(OF_PIXEL, CHANNELS)
 
                 const int first = (strip + t) % ROW_TILES * MR;
-                const int pixel = (strip + t) / ROW_TILES * OUT_WIDTH + first;
-#if TAIL
-                SUM lanes[MR * VW];
-#endif
-                UNROLL for (int r = 0; r < MR; ++r)
-                    if (first + r < OUT_WIDTH)
-                        UNROLL for (int v = 0; v < NV; ++v) {
-                            const int channel = column * NW + v * VW;
-                            const int offset = (pixel + r) * OUTPUTS + channel;
-                            vec value = total[r][v];
-                            if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
-                                EPILOGUE(value, vec, LOAD, offset)
-                                STORE(value, output, offset);
-                            }
-#if TAIL
-                            else if (v == OUTPUTS % NW / VW)
-                                OWN_STORE(value, lanes, r * VW);
-#endif
-                        }
-#if TAIL
-                if (column == TILES - 1)
-                    for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
-                        for (int i = 0; i < TAIL; ++i) {
-                            const int offset = (pixel + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                            SUM value = lanes[r * VW + i];
-                            EPILOGUE(value, SUM, ELEMENT, offset)
-                            STORE_ELEMENT(value, output, offset);
-                        }
-#endif
+                const int line = (strip + t) / ROW_TILES * OUT_WIDTH;
+#define STORED_ROWS OUT_WIDTH
+#include "register_store.cl"
             }
     }
 }

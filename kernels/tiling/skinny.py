@@ -184,6 +184,7 @@ class Skinny:
         self,
         configuration: Configuration,
         source: str,
+        entry: str,
         sizes: Mapping[str, int],
         inputs: tuple[str, ...],
         operands: tuple[str, ...],
@@ -195,7 +196,7 @@ class Skinny:
         lm, ln, split = own["LM"], own["LN"], own["SPLIT"]
         down, across = self._grid(own)
         kernel = Stage(
-            "matmul_skinny",
+            entry,
             (across * ln, down * lm, split),
             (ln, lm, 1),
             (*inputs, OUTPUT, *operands),
@@ -204,6 +205,10 @@ class Skinny:
         )
         macros = {"LEFT_WIDTH": self._run(own), "SUMMED": self._summed(own)}
         return self.shares.launch(kernel, source, macros | dict(sizes) | own, aligned)
+
+    def stored(self, configuration: Configuration) -> dict[str, int]:
+        """Return what a configuration keeps in `scratch` (name -> bytes)."""
+        return self.shares.stored(configuration["SPLIT"])
 
     def _usual(self) -> Iterator[dict[str, int]]:
         """Work-groups of usual sizes for all rows."""

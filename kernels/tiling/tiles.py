@@ -23,12 +23,14 @@ the work-group for the grid that follows.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
-from gputune.kernels.family import DeviceLimits, Estimate
+from gputune.core.launches import OUTPUT
+from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.template import build_options
 from gputune.kernels.tiling.estimate import Card, Side, Tile, clocks
 from gputune.kernels.tiling.packing import Packing, packed_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
@@ -47,6 +49,7 @@ from gputune.kernels.tiling.workgroups import (
     group_parameters,
     has_avx512,
     last_vector_holds,
+    launch_sizes,
     least_tiles,
     least_width,
     tile_fits,
@@ -179,6 +182,34 @@ class Tiling:
         """Tiles down and across the whole output, each group's rounded up to whole work-groups."""
         down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
         return down, self.groups * ceil_div(across, configuration["LN"]) * configuration["LN"]
+
+    def launch(
+        self,
+        configuration: Configuration,
+        source: str,
+        entry: str,
+        sizes: Mapping[str, int],
+        inputs: tuple[str, ...],
+        operands: tuple[str, ...],
+        aligned: bool,
+    ) -> Launch:
+        """Return the launch of a kernel with these tiles."""
+        global_size, local_size = launch_sizes(self.launch_grid(configuration), configuration)
+        return Launch(
+            source=source,
+            entry=entry,
+            needs=ALONE,
+            writes=(OUTPUT,),
+            aligned=aligned,
+            options=build_options(dict(sizes) | dict(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=(*inputs, OUTPUT, *operands),
+        )
+
+    def stored(self, configuration: Configuration) -> dict[str, int]:
+        """Return what a configuration keeps in `scratch`: nothing."""
+        return {}
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
         """Return every tile that fits the registers, with its unrolling and its work-group."""

@@ -14,6 +14,7 @@ from gputune.client.tuning.measuring.intervals import median_interval, median_ra
 from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
 from stress import made_up_cache
+from tests.kernels.batched_problems import BATCHED
 
 CONV = made_up_cache.TASKS[0]
 
@@ -106,6 +107,8 @@ def test_a_problem_is_put_into_words() -> None:
     assert words("Conv", CONV.key.problem) == "1×28×28×64 → 1×28×28×64, window 3×3, padding 1, bias, then relu"
     joined = {"m": 49, "k": 45, "n": 8, "bias": True, "parts": [13, 1, 31]}
     assert words("MatMul", joined) == "49×13 → 49×8, bias, parts of 13 + 1 + 31"
+    computed = problem_to_dict(BATCHED["primes"])
+    assert words("MatMul", computed) == "3×7×13 → 3×7×17, both factors computed, then relu"
     assert words("Nothing", {"size": 3, "none": []}) == "size=3"
 
 

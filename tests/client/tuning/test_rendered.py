@@ -18,7 +18,7 @@ BEFORE = {
     (
         "MatMul",
         "MR=7 NV=2 VW=16 KU=1 KA=1 LM=1 LN=1 ORDER=0 PF=0",
-    ): "dc124142ba995030c4b7b399d5b29acbe714daacbfacaedbbc253b0b1c7245fd",
+    ): "33de1082cd4484d489e41da61a00cd70b48a6df1655c604499c913872bffe56f",
     (
         "SeparableConv",
         "MR=5 RT=1 NV=1 VW=8 KU=2 LN=1 SPLIT=1 PF=0",
