@@ -37,7 +37,7 @@ from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.winograd import Winograd
-from gputune.kernels.tiling.workgroups import least_tiles
+from gputune.kernels.tiling.workgroups import TiledKernel, least_tiles
 
 DIRECT, LOCAL = 0, 1
 MEANING = "algorithm: 0 direct, 1 tiles in local memory, 2 and 4 Winograd in tiles of so many outputs down and across"
@@ -196,7 +196,8 @@ class ConvFamily(ProductFamily):
         source = prelude + template(f"{entry}.cl", dtype=problem.dtype, factors=factors)
         sizes |= {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **window}
         whole_vectors = aligned(configuration["VW"], problem.group_outputs)
-        main = way.launch(configuration, source, entry, sizes, ("input", "packed"), operands, whole_vectors)
+        kernel = TiledKernel(source, entry, sizes, ("input", "packed"), operands, whole_vectors)
+        main = way.launch(configuration, kernel)
         return Instance(main, (prepare,), packed, way.stored(configuration))
 
     def reference(self, problem: ConvProblem, inputs: Mapping[str, Array]) -> Array:

@@ -34,7 +34,7 @@ from gputune.kernels.tiling.packing import PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import ceil_div, check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pair, check_layout
-from gputune.kernels.tiling.workgroups import few_registers
+from gputune.kernels.tiling.workgroups import TiledKernel, few_registers
 
 PACK_TEMPLATE = "pack_transposed.cl"
 
@@ -186,8 +186,8 @@ class ConvTransposeFamily(TiledFamily):
         }
         source = problem.epilogue.prelude() + template("conv_transpose_tiled.cl", dtype=problem.dtype)
         whole, operands = aligned(configuration["VW"], problem.group_outputs), problem.epilogue.operand_names
-        inputs = ("input", "packed")
-        main = tiling.launch(configuration, source, "conv_transpose_tiled", sizes, inputs, operands, whole)
+        kernel = TiledKernel(source, "conv_transpose_tiled", sizes, ("input", "packed"), operands, whole)
+        main = tiling.launch(configuration, kernel)
         return Instance(main, (_pack(problem, packing),), {"packed": packing.nbytes})
 
     def sample_inputs(self, problem: ConvTransposeProblem, generator: np.random.Generator) -> dict[str, Array]:

@@ -36,11 +36,11 @@ from gputune.kernels.tiling.strips import MOST_LOADS, widest_even
 from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.workgroups import (
     Grid,
+    TiledKernel,
     clip_group,
     few_registers,
     group_constraints,
     group_parameters,
-    launch_sizes,
     least_width,
     registers,
     registers_needed,
@@ -202,24 +202,16 @@ class DepthwiseFamily(KernelFamily):
         channels, group = problem.channels, problem.group
         packed, pack = _pack(problem)
         grid = _grid(problem, configuration["MR"], configuration["VW"])
-        global_size, local_size = launch_sizes(grid, configuration)
-        main = Launch(
-            source=problem.epilogue.prelude()
-            + (template("swapped_lanes.cl") if group > 1 else "")
-            + template("depthwise_direct.cl", dtype=problem.dtype),
-            entry="depthwise_direct",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], channels),
-            options=build_options(
-                {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": group}
-                | problem.window.macros
-                | dict(configuration)
-            ),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("input", "packed", "output", *problem.epilogue.operand_names),
+        text = template("depthwise_direct.cl", dtype=problem.dtype)
+        kernel = TiledKernel(
+            problem.epilogue.prelude() + (template("swapped_lanes.cl") if group > 1 else "") + text,
+            "depthwise_direct",
+            {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": group} | problem.window.macros,
+            ("input", "packed"),
+            problem.epilogue.operand_names,
+            aligned(configuration["VW"], channels),
         )
+        main = kernel.launch(grid, configuration)
         return Instance(main, (pack,), {"packed": packed})
 
     def reference(self, problem: DepthwiseProblem, inputs: Mapping[str, Array]) -> Array:

@@ -13,7 +13,6 @@ elements.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -51,6 +50,7 @@ from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.skinny import MOST_ROWS, Skinny
 from gputune.kernels.tiling.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.tiling.tiles import Tiling
+from gputune.kernels.tiling.workgroups import TiledKernel
 
 MOST_PARTS = 4
 """Each part has loops of its own, which compilers unroll; with more they take too long."""
@@ -208,7 +208,7 @@ class MatMulFamily(ProductFamily):
         apart = algorithm == LOCAL and not problem.weights
         vectors = problem.lies.output_steps[-1] == 1 and (whole or not apart)
         sizes = _sizes(problem) | {"OUT_VECTORS": int(vectors)}
-        main = way.launch(configuration, source, entry, sizes, inputs, operands, whole or apart)
+        main = way.launch(configuration, TiledKernel(source, entry, sizes, inputs, operands, whole or apart))
         if not problem.weights:
             return Instance(main, scratch=way.stored(configuration))
         packing = _tiling(problem).packing(*(configuration[name] for name in ("NV", "VW", "LN")))
@@ -284,7 +284,7 @@ class _Computed:
         packing = handing_over(nbytes, Card.of(limits))
         return lambda configuration: product(configuration) + configuration["PACK"] * packing
 
-    def launch(self, configuration: Configuration, *rest: Any) -> Launch:
+    def launch(self, configuration: Configuration, kernel: TiledKernel) -> Launch:
         """Return the launch of the tiles, with the stage that packs if there is one."""
         (lm, ln), depth, matrices = (
             (configuration[name] for name in ("LM", "LN")),
@@ -292,7 +292,7 @@ class _Computed:
             self.problem.matrices,
         )
         run = PACKED_ROWS if lm * ln == 1 else 1
-        main = _tiling(self.problem).launch({**configuration, "RUN": run, "MATRICES": matrices}, *rest)
+        main = _tiling(self.problem).launch({**configuration, "RUN": run, "MATRICES": matrices}, kernel)
         size = round_up(ceil_div(depth, run), ln), round_up(matrices * self._columns(configuration)[1] * ln, lm)
         stage = Stage("pack_right", size, (ln, lm), ("b", "packed"), needs=ALONE, writes=("packed",))
         return replace(main, stages=(stage,)) if configuration["PACK"] else main

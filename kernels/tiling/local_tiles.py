@@ -31,6 +31,7 @@ from gputune.kernels.template import build_options
 from gputune.kernels.tiling.estimate import WIDEST, Card, Side, Tile, clocks, turned
 from gputune.kernels.tiling.packing import Packing, buffer_constraints, packed_constraints
 from gputune.kernels.tiling.streaming import Declared, ceil_div, power_at_least, round_up
+from gputune.kernels.tiling.workgroups import TiledKernel
 
 ROWS = (1, 2, 4, 8, 16)
 VECTORS = (1, 2, 4)
@@ -115,31 +116,31 @@ class Shares:
 
     def launch(
         self,
-        kernel: Stage,
-        source: str,
+        kernel: TiledKernel,
+        global_size: tuple[int, int, int],
+        local_size: tuple[int, int, int],
+        needs: Needs,
         macros: Mapping[str, int],
-        aligned: bool,
         added: tuple[str, ...] = ("packed",),
     ) -> Launch:
         """Return the launch of a kernel that computes the products. If macros split the reduction, the kernel is a
         stage that writes shares in the place of the output. The launch adds them then, and what is `added`."""
-        main, stages = kernel, tuple[Stage, ...]()
-        adding: dict[str, int] = {}
+        main = Stage(kernel.entry, global_size, local_size, kernel.arguments, needs=needs, writes=(OUTPUT,))
+        stages, adding = tuple[Stage, ...](), dict[str, int]()
         if macros["SPLIT"] > 1:
-            place = kernel.arguments.index(OUTPUT)
-            stages = (replace(kernel, arguments=(*kernel.arguments[:place], "shares"), writes=("shares",)),)
+            stages = (replace(main, arguments=(*kernel.inputs, "shares"), writes=("shares",)),)
             x, y = self._adding(macros["VW"])
             main = Stage(
                 "add_shares",
                 (round_up(ceil_div(self.columns, macros["VW"]), x), round_up(self.rows, y), self.matrices),
                 (x, y, 1),
-                ("shares", *added, *kernel.arguments[place:]),
+                ("shares", *added, OUTPUT, *kernel.operands),
                 needs=ALONE,
                 writes=(OUTPUT,),
             )
             adding = {"ADD_X": x, "ADD_Y": y}
-        options = build_options({**macros, **adding})
-        return Launch(**vars(main), source=source, options=options, stages=stages, aligned=aligned)
+        options = build_options({**kernel.sizes, **macros, **adding})
+        return Launch(**vars(main), source=kernel.source, options=options, stages=stages, aligned=kernel.aligned)
 
     def _adding(self, width: int) -> tuple[int, int]:
         """Return the work-group that adds shares in vectors of so many columns."""
@@ -393,29 +394,13 @@ class LocalTiles:
         nbytes = stages * bk * (left + right) * ELEMENT_TYPES[self.factors].nbytes + looked_up
         return Needs(local_bytes=nbytes, cooperates=nbytes > 0)
 
-    def launch(
-        self,
-        configuration: Configuration,
-        source: str,
-        entry: str,
-        sizes: Mapping[str, int],
-        inputs: tuple[str, ...],
-        operands: tuple[str, ...],
-        aligned: bool,
-    ) -> Launch:
+    def launch(self, configuration: Configuration, kernel: TiledKernel) -> Launch:
         """Return the launch of a kernel with these tiles; if the reduction is split, with the kernel as a stage in
         front of the sum of the shares."""
         tile = {name: configuration[name] for name in PARAMETERS}
         split, items = tile["SPLIT"], tile["LM"] * tile["LN"]
         tiles = math.prod(self._grid(*(tile[name] for name in ("MR", "LM", "NV", "VW", "LN"))))
-        kernel = Stage(
-            entry,
-            (tiles * items, split, self.matrices),
-            (items, 1, 1),
-            (*inputs, OUTPUT, *operands),
-            needs=self.declared.of(configuration),
-            writes=(OUTPUT,),
-        )
+        grid, needs = (tiles * items, split, self.matrices), self.declared.of(configuration)
         macros = {
             "M": self.rows,
             "K": self.reduction,
@@ -426,7 +411,7 @@ class LocalTiles:
             "RIGHT_DEEP": int(self.right_deep),
         }
         added = ("packed",) if self.packing else ()
-        return self.shares.launch(kernel, source, macros | dict(sizes) | tile, aligned, added)
+        return self.shares.launch(kernel, grid, (items, 1, 1), needs, macros | tile, added)
 
     def stored(self, configuration: Configuration) -> dict[str, int]:
         """Return what a configuration keeps in `scratch` (name -> bytes)."""

@@ -14,12 +14,11 @@ tiles, and packed weights are the same for all of them.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
-from gputune.core.launches import OUTPUT
-from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs, Stage
+from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.tiling.estimate import (
     BARRIER,
@@ -41,6 +40,7 @@ from gputune.kernels.tiling.estimate import (
 from gputune.kernels.tiling.local_tiles import Shares
 from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import Declared, ceil_div, local_bytes, power_at_least, power_at_most
+from gputune.kernels.tiling.workgroups import TiledKernel
 
 MOST_ROWS = 16
 ROWS = (1, 2, 4, 8, 16)
@@ -180,31 +180,15 @@ class Skinny:
         """Declare the needs of the kernel."""
         return Declared(TILE, self._needs, "the sums of a work-group's work-items along the reduction")
 
-    def launch(
-        self,
-        configuration: Configuration,
-        source: str,
-        entry: str,
-        sizes: Mapping[str, int],
-        inputs: tuple[str, ...],
-        operands: tuple[str, ...],
-        aligned: bool,
-    ) -> Launch:
+    def launch(self, configuration: Configuration, kernel: TiledKernel) -> Launch:
         """Return the launch of the kernel; if the reduction is split, with the kernel as a stage in front of the sum of
         the shares."""
         own = {name: configuration[name] for name in PARAMETERS}
         lm, ln, split = own["LM"], own["LN"], own["SPLIT"]
         down, across = self._grid(own)
-        kernel = Stage(
-            entry,
-            (across * ln, down * lm, split),
-            (ln, lm, 1),
-            (*inputs, OUTPUT, *operands),
-            needs=self.declared.of(own),
-            writes=(OUTPUT,),
-        )
-        macros = {"LEFT_WIDTH": self._run(own), "SUMMED": self._summed(own)}
-        return self.shares.launch(kernel, source, macros | dict(sizes) | own, aligned)
+        macros = {"LEFT_WIDTH": self._run(own), "SUMMED": self._summed(own)} | own
+        grid, needs = (across * ln, down * lm, split), self.declared.of(own)
+        return self.shares.launch(kernel, grid, (ln, lm, 1), needs, macros)
 
     def stored(self, configuration: Configuration) -> dict[str, int]:
         """Return what a configuration keeps in `scratch` (name -> bytes)."""

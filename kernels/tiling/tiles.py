@@ -23,14 +23,12 @@ the work-group for the grid that follows.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
-from gputune.core.launches import OUTPUT
-from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch
+from gputune.kernels.family import DeviceLimits, Estimate, Launch
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options
 from gputune.kernels.tiling.estimate import Card, Side, Tile, clocks
 from gputune.kernels.tiling.packing import Packing, packed_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
@@ -39,6 +37,7 @@ from gputune.kernels.tiling.workgroups import (
     GROUP_SIDES,
     WORTH_ANOTHER,
     Grid,
+    TiledKernel,
     accumulators_fit,
     cheapest_tile,
     clip_group,
@@ -49,7 +48,6 @@ from gputune.kernels.tiling.workgroups import (
     group_parameters,
     has_avx512,
     last_vector_holds,
-    launch_sizes,
     least_tiles,
     least_width,
     tile_fits,
@@ -183,29 +181,9 @@ class Tiling:
         down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
         return down, self.groups * ceil_div(across, configuration["LN"]) * configuration["LN"]
 
-    def launch(
-        self,
-        configuration: Configuration,
-        source: str,
-        entry: str,
-        sizes: Mapping[str, int],
-        inputs: tuple[str, ...],
-        operands: tuple[str, ...],
-        aligned: bool,
-    ) -> Launch:
+    def launch(self, configuration: Configuration, kernel: TiledKernel) -> Launch:
         """Return the launch of a kernel with these tiles."""
-        global_size, local_size = launch_sizes(self.launch_grid(configuration), configuration)
-        return Launch(
-            source=source,
-            entry=entry,
-            needs=ALONE,
-            writes=(OUTPUT,),
-            aligned=aligned,
-            options=build_options(dict(sizes) | dict(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=(*inputs, OUTPUT, *operands),
-        )
+        return kernel.launch(self.launch_grid(configuration), configuration)
 
     def stored(self, configuration: Configuration) -> dict[str, int]:
         """Return what a configuration keeps in `scratch`: nothing."""

@@ -26,6 +26,7 @@ from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS, VECTORS
 from gputune.kernels.tiling.workgroups import (
     Grid,
+    TiledKernel,
     accumulators_fit,
     cheapest_tile,
     clip_group,
@@ -34,7 +35,6 @@ from gputune.kernels.tiling.workgroups import (
     group_constraints,
     has_avx512,
     last_vector_holds,
-    launch_sizes,
     least_tiles,
     least_width,
     registers,
@@ -245,7 +245,6 @@ class Winograd:
     ) -> Launch:
         """Transform, multiply and transform back; `prelude` defines the epilogue, `window` the map's macros."""
         grid = self.grid(*(configuration[name] for name in ("MR", "RB", "NV", "VW")))
-        global_size, local_size = launch_sizes(grid, configuration)
         less, more = sorted((configuration["LM"], configuration["LN"]))
         keep = more == 1  # a CPU's block is a work-group
         most = configuration["VW"] if keep else min(configuration["VW"], TRANSFORMED // self.side**2)
@@ -272,18 +271,10 @@ class Winograd:
             local_size=group,
             arguments=("input", "packed", "transformed"),
         )
-        return Launch(
-            source=prelude + template(TEMPLATE, dtype=self.dtype),
-            entry="winograd_multiply",
-            needs=ALONE,
-            writes=("output",),
-            aligned=aligned(configuration["VW"], self.out_channels),
-            options=build_options(sizes | dict(configuration)),
-            global_size=global_size,
-            local_size=local_size,
-            arguments=("transformed", "packed", "output", *operands),
-            stages=(transform,),
-        )
+        source = prelude + template(TEMPLATE, dtype=self.dtype)
+        inputs, whole = ("transformed", "packed"), aligned(configuration["VW"], self.out_channels)
+        kernel = TiledKernel(source, "winograd_multiply", sizes, inputs, operands, whole)
+        return kernel.launch(grid, configuration, (transform,))
 
     def _gpu_sums(self, rows: int, vectors: int, width: int) -> int:
         """Return how many sums a block has that keeps no products."""

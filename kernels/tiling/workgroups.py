@@ -5,10 +5,13 @@ of the grid.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits
+from gputune.core.launches import OUTPUT
+from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
+from gputune.kernels.template import build_options
 from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
 
 GROUP_SIDES = (1, 2, 4, 8, 16, 32)
@@ -245,6 +248,40 @@ def launch_sizes(grid: Grid, configuration: Configuration) -> tuple[tuple[int, i
     if configuration["ORDER"]:
         return (down, across), (lm, ln)
     return (across, down), (ln, lm)
+
+
+@dataclass(frozen=True)
+class TiledKernel:
+    """A kernel that computes the output in tiles: its text and the sizes there, what it reads, and whether all vectors
+    are aligned."""
+
+    source: str
+    entry: str
+    sizes: Mapping[str, int]
+    inputs: tuple[str, ...]
+    operands: tuple[str, ...]
+    aligned: bool
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The buffers in the order of the kernel's parameters."""
+        return (*self.inputs, OUTPUT, *self.operands)
+
+    def launch(self, grid: Grid, configuration: Configuration, stages: tuple[Stage, ...] = ()) -> Launch:
+        """Return the launch over a grid of tiles of work-items that share nothing."""
+        global_size, local_size = launch_sizes(grid, configuration)
+        return Launch(
+            source=self.source,
+            entry=self.entry,
+            needs=ALONE,
+            writes=(OUTPUT,),
+            aligned=self.aligned,
+            options=build_options({**self.sizes, **configuration}),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=self.arguments,
+            stages=stages,
+        )
 
 
 def clip_group(grid: Grid, configuration: Configuration, limits: DeviceLimits, grids: int = 1) -> dict[str, int]:
