@@ -144,6 +144,14 @@ def test_others_are_no_group(alternated: Alternated, body: str) -> None:
     assert both.tasks == both.plan.tasks
 
 
+def test_a_product_by_what_was_computed_is_no_group(alternated: Alternated) -> None:
+    signature = "(float[1,4,8,8] x, float[4,6] z) => (float[1,4,4,6] y)"
+    body = f'{DEPTHWISE} q = Relu(z) y = Einsum<equation="nchw,cd->nhwd">(r, q)'
+    both = alternated(build(signature, body, WEIGHTS))
+    assert ops(both.plan)[-1] == "MatMul"
+    assert both.groups == ()
+
+
 def test_a_middle_that_is_an_output_is_no_group(alternated: Alternated) -> None:
     signature = "(float[1,4,8,8] x) => (float[1,6,4,4] y, float[1,4,4,4] r)"
     assert alternated(build(signature, f"{DEPTHWISE} y = Conv(r, w, c)", WEIGHTS)).groups == ()
