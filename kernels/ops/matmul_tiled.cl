@@ -47,13 +47,19 @@
 #endif
 
 #define BIASED               // sums begin with it
+#if OUT_N == 1
+#define OUT_COLUMN(column) column // without brackets, as in finish.cl
+#endif
 #include "product.cl"
 
 #define ROW_TILES ((M + MR - 1) / MR)
 #define PASSES (ORDER ? ROW_TILES : LM) // of row tiles over a panel
 
 #define LEFT_STEP A_K
-#if !PACK
+#if PACK
+#define START(v) (tile * NW + (v) * VW) // the first column of a vector
+#else
+#define START(v) starts[v]
 #define RIGHT(k, v) LOAD_FACTORS(vectors[v], (k) * B_K)
 #define FIRST_LANE (VW - N % VW)
 #endif
@@ -109,8 +115,11 @@ void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict b,
     __global const TYPE *next = columns + (K + share) * PANEL;
 #else
     __global const TYPE *vectors[NV]; // start where their columns do
-    UNROLL for (int v = 0; v < NV; ++v)
-        vectors[v] = b + B_AT(product) + min(tile * NW + v * VW, N - VW);
+    int starts[NV];
+    UNROLL for (int v = 0; v < NV; ++v) {
+        starts[v] = min(tile * NW + v * VW, N - VW);
+        vectors[v] = b + B_AT(product) + starts[v];
+    }
 #endif
 
     __global const TYPE *bias = b + BIAS_AT(tile * NW);
@@ -129,9 +138,23 @@ void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict b,
     REDUCE(FIRST_WIDTH)
     OTHER_PARTS
 
+#if OUT_N == 1
 #define STORED_ROWS M
 #if SMALL_TILE
 #define LAST_ROWS UNROLL for (int r = 0; r < MR; ++r) if (first + r < M) UNROLL
 #endif
 #include "register_store.cl"
+#else
+    SUM lanes[MR * NW];
+    UNROLL for (int r = 0; r < MR; ++r)
+        UNROLL for (int v = 0; v < NV; ++v)
+            OWN_STORE(TOTAL(0, r, v), lanes, r * NW + v * VW);
+    TAILS for (int r = 0; r < MR; ++r)
+        TAILS for (int v = 0; v < NV; ++v)
+            TAILS for (int i = 0; i < VW; ++i) {
+                const int column = tile * NW + v * VW, n = START(v) + i;
+                if (first + r < M && n >= column && n < N)
+                    FINISH_ELEMENT(lanes[r * NW + v * VW + i], first + r, n)
+            }
+#endif
 }

@@ -51,9 +51,7 @@
 #include "tile_grid.cl"
 #define BIAS_AT(column) (PANELS * PANEL * K + (column))
 
-#if OUT_N == 1
-#define OUT_COLUMN(column) column // as in finish.cl
-#else
+#ifndef OUT_COLUMN
 #define OUT_COLUMN(column) (column) * OUT_N
 #endif
 #if WEIGHTS && !defined(BIASED)
