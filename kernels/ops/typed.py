@@ -57,6 +57,7 @@ class TypedFamily(LoopFamily):
 
     op = TypedProblem.op
     template = "typed_elements.cl"
+    accuracy = Tolerance(relative=1e-6, absolute=0.0)
 
     def inputs(self, problem: TypedProblem) -> tuple[TensorSpec, ...]:
         typed = enumerate(zip(problem.input_shapes, problem.input_dtypes, strict=True))
@@ -113,9 +114,6 @@ class TypedFamily(LoopFamily):
 
     def steps(self, problem: TypedProblem) -> int:
         return 1
-
-    def tolerance(self, problem: TypedProblem) -> Tolerance:
-        return Tolerance.of(problem.dtype, relative=1e-6, absolute=0.0)
 
 
 FAMILY = TypedFamily()
