@@ -23,7 +23,7 @@ def problem_of(op: str, plain: Mapping[str, Any]) -> Any:
     if family is None:
         return None
     try:
-        return _whole(get_type_hints(family.work)["problem"], plain)
+        return _whole(get_type_hints(family.reference)["problem"], plain)
     except (TypeError, ValueError, KeyError, ArithmeticError):
         return None
 

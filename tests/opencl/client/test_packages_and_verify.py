@@ -197,7 +197,9 @@ def test_persistent_kernels_are_told_from_the_launches_that_they_stand_for(
     def wrong(*arguments: Any) -> Any:
         for each in fewer(*arguments):
             yield (
-                replace(each, source=each.source.replace("fma(left", "fma(left + left"))
+                replace(
+                    each, source=each.source.replace("PRODUCT(r, left, right[v]", "PRODUCT(r, left + left, right[v]")
+                )
                 if isinstance(each, Persistent)
                 else each
             )
