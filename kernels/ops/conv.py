@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF
 from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, check_factors, unknown
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -22,10 +22,10 @@ from gputune.kernels.family import (
     DeviceLimits,
     Estimate,
     Instance,
+    Problem,
     TensorSpec,
     Tolerance,
     Work,
-    operand_specs,
 )
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
@@ -50,7 +50,7 @@ MOST_PLANES = 8
 
 
 @dataclass(frozen=True)
-class ConvProblem:
+class ConvProblem(Problem):
     """A convolution: input [N, H, W, C], weight [O, C/groups, kh, kw], output [N, Ho, Wo, O].
 
     Pads are (top, left, bottom, right); the epilogue's operands are output-shaped. `layout` is the input's: where it is
@@ -58,6 +58,8 @@ class ConvProblem:
     that is float32 and `dtype`, the type of all else, is float16: so a model's input is read as it is given. `factors`
     is the type in which products may be multiplied.
     """
+
+    op = "Conv"
 
     batch: int
     height: int
@@ -76,7 +78,7 @@ class ConvProblem:
     planes_dtype: str = field(default="", metadata=ADDED)
     factors: str = field(default=FLOAT, metadata=ADDED)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if min(self.batch, self.in_channels, self.out_channels, self.groups) < 1:
             raise ValueError("Conv needs a positive batch, channels and groups")
         if self.in_channels % self.groups or self.out_channels % self.groups:
@@ -85,7 +87,6 @@ class ConvProblem:
                 f" and {self.out_channels} output channels"
             )
         check_layout("Conv", self.layout, "NHWC", "NCHW")
-        check_float("Conv", self.dtype)
         check_factors("Conv", self.dtype, self.factors)
         if self.planes_dtype and (self.planes_dtype, self.planes, self.dtype) != (FLOAT, True, HALF):
             raise ValueError(f"Conv reads planes of {FLOAT} for maps of {HALF}, not of {self.planes_dtype!r}")
@@ -134,20 +135,18 @@ class ConvProblem:
 class ConvFamily(ProductFamily):
     """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
-    op = "Conv"
+    op = ConvProblem.op
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
-        bias = (
-            (TensorSpec("bias", (problem.out_channels,), constant=True, dtype=problem.dtype),) if problem.bias else ()
-        )
+        bias = (problem.tensor("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
         shape, size = self.output(problem).shape, (problem.height, problem.width)
         maps = (problem.in_channels, *size) if problem.planes else (*size, problem.in_channels)
         return (
             TensorSpec("input", (problem.batch, *maps), dtype=problem.planes_dtype or problem.dtype),
-            TensorSpec("weight", weight, constant=True, dtype=problem.dtype),
+            problem.tensor("weight", weight, constant=True),
             *bias,
-            *operand_specs(problem.epilogue, shape, problem.dtype),
+            *problem.operands(shape),
         )
 
     def reading(self, problem: ConvProblem, types: Mapping[str, str]) -> ConvProblem:
@@ -155,7 +154,7 @@ class ConvFamily(ProductFamily):
         return replace(problem, planes_dtype=FLOAT) if reads else problem
 
     def output(self, problem: ConvProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels), dtype=problem.dtype)
+        return problem.tensor("output", (problem.batch, *problem.output_size, problem.out_channels))
 
     def ways(self, problem: ConvProblem, factors: str) -> Algorithms:
         """In half no planes, which come first in a network, and nothing by Winograd, whose transforms lose too much."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
+from gputune.core.dtypes import FLOAT, FLOATS
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -20,11 +20,11 @@ from gputune.kernels.family import (
     DeviceLimits,
     Instance,
     Launch,
+    Problem,
     TensorSpec,
     TiledFamily,
     Tolerance,
     Work,
-    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
@@ -40,13 +40,15 @@ PACK_TEMPLATE = "pack_transposed.cl"
 
 
 @dataclass(frozen=True)
-class ConvTransposeProblem:
+class ConvTransposeProblem(Problem):
     """A transposed convolution: input [N, H, W, C], weight [C, O/groups, kh, kw], output [N, Ho, Wo, O].
 
     Input pixel (i, j) adds its products to output pixels (i * sh + ky * dh - top, j * sw + kx * dw - left). `output` is
     (Ho, Wo), which says what is cut or added below and on the right; `pads` is (top, left). The epilogue's operands are
     output-shaped. `finite` says that no weight is infinite or NaN.
     """
+
+    op = "ConvTranspose"
 
     batch: int
     height: int
@@ -65,7 +67,7 @@ class ConvTransposeProblem:
     dtype: str = FLOAT
     finite: bool = True
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         sizes = (self.batch, self.height, self.width, self.in_channels, self.out_channels, *self.output)
         if min(*sizes, *self.kernel, *self.strides, *self.dilations) < 1 or min(self.pads) < 0:
             raise ValueError("ConvTranspose needs positive sizes and pads that are not negative")
@@ -75,7 +77,6 @@ class ConvTransposeProblem:
                 f" and {self.out_channels} output channels"
             )
         check_layout("ConvTranspose", self.layout, "NHWC")
-        check_float("ConvTranspose", self.dtype)
         check_indices(
             "ConvTranspose",
             (self.batch, self.height, self.width, self.in_channels),
@@ -120,28 +121,24 @@ class ConvTransposeProblem:
 class ConvTransposeFamily(TiledFamily):
     """One template: register tiles of positions and of the channels of all phases over packed filters."""
 
-    op = "ConvTranspose"
+    op = ConvTransposeProblem.op
     floats = FLOATS
     heavy = True
     survives = PRODUCTS
 
     def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.in_channels, problem.group_outputs, *problem.kernel)
-        bias = (
-            (TensorSpec("bias", (problem.out_channels,), constant=True, dtype=problem.dtype),) if problem.bias else ()
-        )
+        bias = (problem.tensor("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
         shape = self.output(problem).shape
         return (
-            TensorSpec(
-                "input", (problem.batch, problem.height, problem.width, problem.in_channels), dtype=problem.dtype
-            ),
-            TensorSpec("weight", weight, constant=True, dtype=problem.dtype),
+            problem.tensor("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
+            problem.tensor("weight", weight, constant=True),
             *bias,
-            *operand_specs(problem.epilogue, shape, problem.dtype),
+            *problem.operands(shape),
         )
 
     def output(self, problem: ConvTransposeProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output, problem.out_channels), dtype=problem.dtype)
+        return problem.tensor("output", (problem.batch, *problem.output, problem.out_channels))
 
     def tiling(self, problem: ConvTransposeProblem) -> Tiling:
         """Only sizes: where the columns come from is for pack_transposed.cl to know."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
@@ -21,10 +21,10 @@ from gputune.kernels.family import (
     Instance,
     KernelFamily,
     Launch,
+    Problem,
     TensorSpec,
     Tolerance,
     Work,
-    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
@@ -85,12 +85,14 @@ GPU_GUESSES = (
 
 
 @dataclass(frozen=True)
-class DepthwiseProblem:
+class DepthwiseProblem(Problem):
     """A depthwise convolution: input [N, H, W, C], weight [C, group, kh, kw], output [N, Ho, Wo, C].
 
     Each `group` channels of the output see the same ones of the input; `group` is one of groups_of(channels). Pads are
     (top, left, bottom, right); the epilogue's operands are output-shaped.
     """
+
+    op = "DepthwiseConv"
 
     batch: int
     height: int
@@ -106,13 +108,12 @@ class DepthwiseProblem:
     layout: str = "NHWC"
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if min(self.batch, self.channels) < 1:
             raise ValueError("DepthwiseConv needs a positive batch and channels")
         if self.group not in groups_of(self.channels):
             raise ValueError(f"DepthwiseConv has no groups of {self.group} of {self.channels} channels")
         check_layout("DepthwiseConv", self.layout, "NHWC")
-        check_float("DepthwiseConv", self.dtype)
         check_indices(
             "DepthwiseConv",
             (self.batch, self.height, self.width, self.channels),
@@ -133,25 +134,23 @@ class DepthwiseProblem:
 class DepthwiseFamily(KernelFamily):
     """One template: strips of pixels, a vector of channels wide."""
 
-    op = "DepthwiseConv"
+    op = DepthwiseProblem.op
     floats = FLOATS
     heavy = True
     survives = PRODUCTS
 
     def inputs(self, problem: DepthwiseProblem) -> tuple[TensorSpec, ...]:
-        bias = (TensorSpec("bias", (problem.channels,), constant=True, dtype=problem.dtype),) if problem.bias else ()
+        bias = (problem.tensor("bias", (problem.channels,), constant=True),) if problem.bias else ()
         shape = self.output(problem).shape
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.channels), dtype=problem.dtype),
-            TensorSpec(
-                "weight", (problem.channels, problem.group, *problem.kernel), constant=True, dtype=problem.dtype
-            ),
+            problem.tensor("input", (problem.batch, problem.height, problem.width, problem.channels)),
+            problem.tensor("weight", (problem.channels, problem.group, *problem.kernel), constant=True),
             *bias,
-            *operand_specs(problem.epilogue, shape, problem.dtype),
+            *problem.operands(shape),
         )
 
     def output(self, problem: DepthwiseProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output_size, problem.channels), dtype=problem.dtype)
+        return problem.tensor("output", (problem.batch, *problem.output_size, problem.channels))
 
     def space(self, problem: DepthwiseProblem, limits: DeviceLimits) -> TuningSpace:
         width, channels = problem.output_size[1], problem.channels

@@ -16,7 +16,17 @@ import numpy as np
 from gputune.core.dtypes import FLOAT, FLOATS
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import Array, DeviceLimits, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    Launch,
+    Problem,
+    TensorSpec,
+    TiledFamily,
+    Tolerance,
+    Work,
+)
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -32,12 +42,14 @@ from gputune.kernels.tiling.window import Pads, Pair
 
 
 @dataclass(frozen=True)
-class InvertedResidualProblem:
+class InvertedResidualProblem(Problem):
     """An expansion of `in_channels` to `channels`, and a separable convolution of those.
 
     input [N, H, W, I], expand_weight [I, C], depthwise_weight [C, 1, kh, kw], weight [C, O], output [N, Ho, Wo, O].
     Pads are (top, left, bottom, right). The last epilogue's operands are output-shaped; the others have none.
     """
+
+    op = "InvertedResidual"
 
     batch: int
     height: int
@@ -58,7 +70,7 @@ class InvertedResidualProblem:
     layout: str = "NHWC"
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.in_channels < 1:
             raise ValueError("InvertedResidual needs positive input channels")
         if self.expand_epilogue.operands or self.expand_epilogue.has_domain:
@@ -102,7 +114,7 @@ MOST_EXPANDED = 32
 class InvertedResidualFamily(TiledFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
-    op = "InvertedResidual"
+    op = InvertedResidualProblem.op
     floats = FLOATS
     heavy = True
     survives = PRODUCTS
@@ -110,9 +122,7 @@ class InvertedResidualFamily(TiledFamily):
     def inputs(self, problem: InvertedResidualProblem) -> tuple[TensorSpec, ...]:
         _, weight, *bias = MATMUL.inputs(problem.expansion)
         return (
-            TensorSpec(
-                "input", (problem.batch, problem.height, problem.width, problem.in_channels), dtype=problem.dtype
-            ),
+            problem.tensor("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
             replace(weight, name="expand_weight"),
             *(replace(each, name="expand_bias") for each in bias),
             *SEPARABLE.inputs(problem.separable)[1:],

@@ -61,21 +61,21 @@ class RecurrentFamily(KernelFamily):
         optional = (
             (
                 problem.after_reset,
-                TensorSpec("bias", (problem.directions, problem.hidden), constant=True, dtype=problem.dtype),
+                problem.tensor("bias", (problem.directions, problem.hidden), constant=True),
             ),
-            (problem.initial_h, TensorSpec("initial_h", state, dtype=problem.dtype)),
-            (problem.initial_c, TensorSpec("initial_c", state, dtype=problem.dtype)),
+            (problem.initial_h, problem.tensor("initial_h", state)),
+            (problem.initial_c, problem.tensor("initial_c", state)),
             (problem.lengths, TensorSpec("lengths", (problem.batch,), dtype="int32")),
-            (problem.peepholes, TensorSpec("peepholes", (problem.directions, 3 * problem.hidden), dtype=problem.dtype)),
+            (problem.peepholes, problem.tensor("peepholes", (problem.directions, 3 * problem.hidden))),
         )
         return (
-            TensorSpec("gates", problem.gates_shape, dtype=problem.dtype),
-            TensorSpec("weight", problem.weight_shape, constant=True, dtype=problem.dtype),
+            problem.tensor("gates", problem.gates_shape),
+            problem.tensor("weight", problem.weight_shape, constant=True),
             *(spec for there, spec in optional if there),
         )
 
     def output(self, problem: RecurrentProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.elements,), dtype=problem.dtype)
+        return problem.tensor("output", (problem.elements,))
 
     def space(self, problem: RecurrentProblem, limits: DeviceLimits) -> TuningSpace:
         most, group = registers(limits)[0], limits.max_work_group_size

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -21,11 +21,11 @@ from gputune.kernels.family import (
     DeviceLimits,
     Instance,
     Launch,
+    Problem,
     TensorSpec,
     TiledFamily,
     Tolerance,
     Work,
-    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
@@ -39,12 +39,14 @@ from gputune.kernels.tiling.workgroups import few_registers
 
 
 @dataclass(frozen=True)
-class SeparableProblem:
+class SeparableProblem(Problem):
     """A depthwise separable convolution.
 
     input [N, H, W, C], depthwise_weight [C, 1, kh, kw], weight [C, O], output [N, Ho, Wo, O]. Pads are (top, left,
     bottom, right). The epilogue's operands are output-shaped; the depthwise epilogue has none.
     """
+
+    op = "SeparableConv"
 
     batch: int
     height: int
@@ -62,11 +64,10 @@ class SeparableProblem:
     layout: str = "NHWC"
     dtype: str = FLOAT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if min(self.batch, self.channels, self.out_channels) < 1:
             raise ValueError("SeparableConv needs a positive batch and channels")
         check_layout("SeparableConv", self.layout, "NHWC")
-        check_float("SeparableConv", self.dtype)
         if self.depthwise_epilogue.operands or self.depthwise_epilogue.has_domain:
             raise ValueError("SeparableConv needs a depthwise epilogue without operands that is defined everywhere")
         check_indices(
@@ -95,31 +96,27 @@ down to 7 x 7, with fewer mostly 1.03 to 1.2 times."""
 class SeparableFamily(TiledFamily):
     """One template: a strip of the middle, then register tiles of pixels and channels."""
 
-    op = "SeparableConv"
+    op = SeparableProblem.op
     floats = FLOATS
     heavy = True
     survives = PRODUCTS
 
     def inputs(self, problem: SeparableProblem) -> tuple[TensorSpec, ...]:
         channels, outputs = problem.channels, problem.out_channels
-        first = (
-            (TensorSpec("depthwise_bias", (channels,), constant=True, dtype=problem.dtype),)
-            if problem.depthwise_bias
-            else ()
-        )
-        second = (TensorSpec("bias", (outputs,), constant=True, dtype=problem.dtype),) if problem.bias else ()
+        first = (problem.tensor("depthwise_bias", (channels,), constant=True),) if problem.depthwise_bias else ()
+        second = (problem.tensor("bias", (outputs,), constant=True),) if problem.bias else ()
         shape = self.output(problem).shape
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, channels), dtype=problem.dtype),
-            TensorSpec("depthwise_weight", (channels, 1, *problem.kernel), constant=True, dtype=problem.dtype),
+            problem.tensor("input", (problem.batch, problem.height, problem.width, channels)),
+            problem.tensor("depthwise_weight", (channels, 1, *problem.kernel), constant=True),
             *first,
-            TensorSpec("weight", (channels, outputs), constant=True, dtype=problem.dtype),
+            problem.tensor("weight", (channels, outputs), constant=True),
             *second,
-            *operand_specs(problem.epilogue, shape, problem.dtype),
+            *problem.operands(shape),
         )
 
     def output(self, problem: SeparableProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.window.output, problem.out_channels), dtype=problem.dtype)
+        return problem.tensor("output", (problem.batch, *problem.window.output, problem.out_channels))
 
     def tiling(self, problem: SeparableProblem) -> Strips:
         return Strips(problem.batch, problem.window, problem.channels, problem.out_channels, problem.dtype)
