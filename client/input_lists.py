@@ -17,6 +17,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.outputs import file_stems
 from gputune.client.suggestions import instead
 from gputune.core.files import open_file, read_file
+from gputune.runtime.arrays import array_type, is_of
 from gputune.runtime.context.records import TensorRecord
 
 Array = npt.NDArray[Any]
@@ -158,12 +159,12 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
         else:
             content = read_file(file)
             _check_size(file, len(content), tensor, place)
-            value = np.frombuffer(content, dtype=tensor.dtype).reshape(tensor.shape)
+            value = np.frombuffer(content, array_type(tensor.dtype)).reshape(tensor.shape)
     except OSError as error:
         raise _unreadable(file, place, error) from None
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{place}: {file} is no array file: {error}") from None
-    if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
+    if value.shape != tensor.shape or not is_of(value, tensor.dtype):
         order = "" if value.dtype.isnative else "big-endian " if sys.byteorder == "little" else "little-endian "
         raise ConfigError(
             f"{place}: {file} holds {order}{value.dtype.name}{list(value.shape)}, "

@@ -71,6 +71,11 @@ ANY = tuple(ELEMENT_TYPES)
 """All types: those of kernels that move, compare or count elements."""
 
 
+def is_float(dtype: str) -> bool:
+    """Return whether a name of numpy's is that of a type of floats, be it one of ELEMENT_TYPES or not."""
+    return "float" in dtype
+
+
 def check_dtype(op: str, *dtypes: str) -> None:
     """Raise a ValueError that names the first dtype which no kernel knows."""
     check_types(op, dtypes, ANY)

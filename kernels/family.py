@@ -128,7 +128,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * ELEMENT_TYPES[self.dtype].nbytes
 
 
 def operand_specs(chain: Chain, shape: tuple[int, ...], dtype: str = FLOAT) -> tuple[TensorSpec, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.dtypes import ELEMENT_TYPES, ElementType, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, ElementType, check_dtype, is_float
 from gputune.kernels.template import moved
 
 Array = npt.NDArray[Any]
@@ -53,7 +53,7 @@ class TypedFunction:
         if not _is(operands[0], self.takes):
             raise ValueError(f"{name} takes numbers that are {self.takes}, not {operands[0]}")
         wanted = {"bool": "bool", "same": operands[0], "any": dtype}[self.gives]
-        if name == "bit_cast" and (np.dtype(dtype).itemsize != np.dtype(operands[0]).itemsize or dtype == "bool"):
+        if name == "bit_cast" and (ELEMENT_TYPES[dtype].nbytes != ELEMENT_TYPES[operands[0]].nbytes or dtype == "bool"):
             raise ValueError(f"bit_cast of {operands[0]} gives numbers as wide, not {dtype}")
         if dtype != wanted:
             raise ValueError(f"{name} of {operands[0]} gives {wanted}, not {dtype}")
@@ -72,8 +72,7 @@ class TypedFunction:
 
 
 def _is(dtype: str, kind: str) -> bool:
-    kinds = {"b": ("any", "bool"), "f": ("any", "float"), "i": ("any", "whole"), "u": ("any", "whole")}
-    return kind in kinds[np.dtype(dtype).kind]
+    return kind in ("any", "bool" if dtype == "bool" else "float" if is_float(dtype) else "whole")
 
 
 CAST = "cast"
@@ -93,7 +92,7 @@ def cast_text(source: str, target: str) -> str:
 
 def converted(values: Array, dtype: str) -> Array:
     """Return what `cast_text` computes, in numpy."""
-    if values.dtype.kind != "f" or np.dtype(dtype).kind not in "iu":
+    if not is_float(values.dtype.name) or not _is(dtype, "whole"):
         return values.astype(dtype)
     wrapped = values.astype(np.int64).astype(dtype)  # what a small type does not hold
     return np.where(values < 2.0**63, wrapped, values.astype(dtype))
@@ -107,7 +106,7 @@ def _whole_power(base: Array, exponent: Array) -> Array:
 
 
 def _power(base: Array, exponent: Array) -> Array:
-    if exponent.dtype.kind != "f":
+    if not is_float(exponent.dtype.name):
         return _whole_power(base, exponent.astype(np.int64))
     whole = np.floor(exponent) == exponent
     broken = np.power(base.astype(np.float64), exponent)

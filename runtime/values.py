@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gputune.runtime.arrays import array_type, is_of
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import Lease, MemHandle, is_empty
@@ -47,10 +48,10 @@ class Tensor:
     warned: bool = False
 
     def __post_init__(self) -> None:
-        self.name, self.shape, self.dtype = self.record.name, self.record.shape, np.dtype(self.record.dtype)
+        self.name, self.shape, self.dtype = self.record.name, self.record.shape, array_type(self.record.dtype)
 
     def of_shape_and_dtype(self, array: Array) -> bool:
-        return array.shape == self.shape and array.dtype == self.dtype
+        return array.shape == self.shape and is_of(array, self.record.dtype)
 
     def seen_in(self, value: Value) -> Array:
         """Return an array that was given, or the tensor in a handle that was."""

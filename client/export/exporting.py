@@ -15,7 +15,9 @@ from gputune.client.errors import ConfigError, OutputError
 from gputune.client.export.contents import Contents
 from gputune.client.export.page import page
 from gputune.client.outputs import file_stems, whole
+from gputune.core.dtypes import is_float
 from gputune.runtime import native
+from gputune.runtime.arrays import array_type
 from gputune.runtime.context.records import TensorRecord
 
 INPUT_LIST = "input_list.txt"
@@ -72,7 +74,7 @@ def _write_inputs(folder: Path, inputs: tuple[TensorRecord, ...]) -> None:
     for name, stem in file_stems(tensor.name for tensor in inputs).items():
         (tensor,) = (tensor for tensor in inputs if tensor.name == name)
         path = INPUTS / f"{stem}.raw"
-        values = numbers.random(tensor.shape) if tensor.dtype.startswith("float") else np.zeros(tensor.shape)
-        values.astype(tensor.dtype).tofile(folder / path)
+        values = numbers.random(tensor.shape) if is_float(tensor.dtype) else np.zeros(tensor.shape)
+        values.astype(array_type(tensor.dtype)).tofile(folder / path)
         words.append(f"{name if _PLAIN.fullmatch(name) else stem}:={path.as_posix()}")
     (folder / INPUT_LIST).write_text(" ".join(words) + "\n", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gputune.client.export.contents import Contents
 from gputune.client.html.escaping import c_string, markdown_code, markdown_text, shell_word
+from gputune.kernels.template import moved
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 
 _PAGE = """\
@@ -78,7 +79,7 @@ gputune_unload(graph);
 gputune_close_device(device);
 """
 
-_C_TYPES = {"float32": "float", "float16": "uint16_t", "bool": "uint8_t"}
+_C_TYPES = {"float32": "float", "bool": "uint8_t"}
 
 
 def page(contents: Contents) -> str:
@@ -125,4 +126,4 @@ def _counted(kind: str, tensors: tuple[TensorRecord, ...]) -> str:
 
 
 def _c_type(dtype: str) -> str:
-    return _C_TYPES.get(dtype, f"{dtype}_t")
+    return _C_TYPES.get(dtype, f"{moved(dtype)}_t")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
+from gputune.runtime.arrays import array_type
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.loading.model import open_any
 from gputune.runtime.memory.handles import MemHandle, is_empty
@@ -154,7 +155,7 @@ class RemoteExecutor:
     def _array(self, tensor: TensorRecord, data: Any) -> Array:
         if len(data) != tensor.nbytes:
             raise self._nonsense(f"{len(data)} bytes for output {tensor.name!r}, which has {tensor.nbytes}")
-        return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
+        return np.frombuffer(data, array_type(tensor.dtype)).reshape(tensor.shape)
 
     def _nonsense(self, what: str) -> TargetError:
         return TargetError("bad_message", f"target {self.address} sent {what}")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gputune.core.errors import ContextClosed, DeviceError, UnknownGraph
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.application.bench import Bench, bench
+from gputune.runtime.arrays import is_of
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.groups import group_of
@@ -258,7 +259,7 @@ def _fits(tensor: TensorRecord, value: object) -> bool:
     if isinstance(value, MemHandle):
         return value.nbytes >= tensor.nbytes
     array = np.asarray(value)
-    return array.shape == tensor.shape and array.dtype == np.dtype(tensor.dtype)
+    return array.shape == tensor.shape and is_of(array, tensor.dtype)
 
 
 def _named(inputs: Inputs, executor: Runner) -> Values:

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.dtypes import is_float
+from gputune.runtime.arrays import array_type
+
 Array = npt.NDArray[Any]
 
 
@@ -50,14 +53,14 @@ def telling_draw(outputs_of: Callable[[int], Mapping[str, Array]]) -> int:
 
 def _blank_share(array: Array) -> float:
     """Return how many of its values are NaN or infinite."""
-    is_float = np.issubdtype(array.dtype, np.floating)
-    return float(1 - np.isfinite(array).mean()) if is_float and array.size else 0.0
+    return float(1 - np.isfinite(array).mean()) if is_float(array.dtype.name) and array.size else 0.0
 
 
 def _values(tensor: TensorLike, generator: np.random.Generator, ends: tuple[float, float] | None) -> Array:
-    if not np.issubdtype(tensor.dtype, np.floating):
-        return generator.integers(0, 2, tensor.shape).astype(tensor.dtype)
+    kind = array_type(tensor.dtype)
+    if not is_float(tensor.dtype):
+        return generator.integers(0, 2, tensor.shape).astype(kind)
     if ends is None:
-        return generator.standard_normal(tensor.shape, dtype=np.float32).astype(tensor.dtype, copy=False)
+        return generator.standard_normal(tensor.shape, dtype=np.float32).astype(kind, copy=False)
     low, high = ends
-    return (high - (high - low) * generator.random(tensor.shape, dtype=np.float32)).astype(tensor.dtype, copy=False)
+    return (high - (high - low) * generator.random(tensor.shape, dtype=np.float32)).astype(kind, copy=False)

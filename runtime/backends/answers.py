@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.dtypes import is_float
+
 POISON = 0xFF  # as every byte of a float of any type: a NaN
 
 Bytes = npt.NDArray[np.uint8]
@@ -102,7 +104,7 @@ def compared(got: Values, reference: Reference, guards: Guards = Guards()) -> Co
     """Return what is wrong with got, of the shape of the reference. An infinity is right where the reference is the
     same one; a NaN where that is one and got's was computed, which the poison was not, unless it is in half."""
     want, bounds = reference.values, reference.bounds
-    if want.dtype.kind != "f":
+    if not is_float(want.dtype.name):
         if want.dtype.kind == "b":  # one byte that is 0 or 1, and nothing else is true
             got, want = got.view(np.uint8), want.view(np.uint8)
         return _summary(got, got != want, 0, None, guards)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gputune.core.launches import OUTPUT, Launch, Variant
 from gputune.core.resources import Resources
+from gputune.runtime.arrays import array_type
 from gputune.runtime.backends import Bound, Buffer, Checked, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.launching import Launcher
@@ -62,7 +63,7 @@ class VariantBuilder:
         self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
-        want = backend.read(request.reference).view(request.dtype)
+        want = backend.read(request.reference).view(array_type(request.dtype))
         self._want = reference_of(want, request.relative, request.absolute)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}

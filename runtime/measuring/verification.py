@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import is_float
 from gputune.runtime.backends import Backend, Bounds, Buffer, Bytes, Checked, Compared, Guards, Reference, Zone
 from gputune.runtime.backends.answers import POISON, Values, compared, guards_of
 
@@ -133,7 +134,7 @@ def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str
 
 def reference_of(want: Values, relative: float, absolute: float) -> Reference:
     """Return what outputs are compared with: the bounds as mismatch says, which are found out only once."""
-    if want.dtype.kind != "f":
+    if not is_float(want.dtype.name):
         return Reference(want, Bounds(0.0, 0.0, 0.0, 0.0))
     sizes = np.where(np.isfinite(want), np.abs(want.astype(np.float64)), 0.0)
     most = _largest_ordinary(sizes, relative)
@@ -145,7 +146,7 @@ def what_is_wrong(seen: Compared, reference: Reference) -> str:
     """Return what a backend has found in words; nothing when all is right."""
     if not seen.wrong:
         return ""
-    want, floats = reference.values, reference.values.dtype.kind == "f"
+    want, floats = reference.values, is_float(reference.values.dtype.name)
     want = want.view(np.uint8) if want.dtype.kind == "b" else want
     got, wanted = np.frombuffer(seen.found, want.dtype)[0], want.flat[seen.first]
     text = f"{seen.wrong} of {want.size} elements are wrong, first at {seen.first}: "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputune.runtime.arrays import array_type
 from gputune.runtime.native.closing import NativeObject
 from gputune.runtime.native.declarations import Value
 
@@ -62,9 +63,10 @@ class Memory(NativeObject):
         address = self.address
         if not address:
             raise ValueError("the host cannot see this memory")
-        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        kind = array_type(dtype)
+        nbytes = math.prod(shape) * kind.itemsize
         seen = memoryview((c_char * nbytes).from_address(address)).cast("B")
-        found: Array = np.frombuffer(seen, np.dtype(dtype)).reshape(shape)
+        found: Array = np.frombuffer(seen, kind).reshape(shape)
         return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.errors import BuildFailed, DeviceError, LaunchFailed, MalformedLog, WrongDevice, shortened
+from gputune.runtime.arrays import array_type
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import TensorRecord
@@ -142,12 +143,12 @@ class AgentContext:
 
     def _placed(self, tensor: TensorRecord, data: Any, into: Value | None) -> Array:
         """Return an output, in the memory that is wanted for it."""
-        content = np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
+        content = np.frombuffer(data, array_type(tensor.dtype)).reshape(tensor.shape)
         if not isinstance(into, MemHandle):
             return content
         self._count(self._labels[tensor.name], tensor.nbytes)
         with into.host_access():
-            view = into.view(tensor.dtype, tensor.shape)
+            view = into.view(content.dtype, tensor.shape)
             view[...] = content
         return view
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, DeviceNotFound, UnusableMemory, shortened
 from gputune.core.launches import Launch
+from gputune.runtime.arrays import array_type
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import context_of
 from gputune.runtime.contexts.device import lost
@@ -360,7 +361,10 @@ def _arrays(
         if got != tensor.nbytes:
             shape = f"{tensor.dtype}{list(tensor.shape)}"
             raise ProtocolError("bad_message", f"input {name!r} has {got} bytes, {shape} has {tensor.nbytes}")
-    return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
+    return {
+        name: np.frombuffer(blobs[name], array_type(tensor.dtype)).reshape(tensor.shape)
+        for name, tensor in tensors.items()
+    }
 
 
 def _copied_bytes(executor: Loaded, inputs: Iterable[str], outputs: Iterable[str]) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gputune.client.errors import NothingCompared
 from gputune.client.model.graph import Array
+from gputune.core.dtypes import is_float
 
 ALLOWED = 1e-3
 """A tensor is right when it is nowhere further off than this share of its largest value."""
@@ -47,7 +48,7 @@ class Compared:
 def compared(got: Array, want: Array) -> Compared:
     """Compare a tensor with what is right."""
     blank = 0
-    if got.shape == want.shape and got.dtype.kind == want.dtype.kind == "f":
+    if got.shape == want.shape and is_float(got.dtype.name) and is_float(want.dtype.name):
         blank = int(np.count_nonzero(~np.isfinite(got) & ~np.isfinite(want)))
     return Compared(distance(got, want), want.size, blank)
 
@@ -79,7 +80,7 @@ def distance(got: Array, want: Array) -> float:
     number differ. Of whole numbers and bools every one counts."""
     if got.shape != want.shape or not _alike(got, want):
         return float("inf")
-    if not np.issubdtype(want.dtype, np.floating):
+    if not is_float(want.dtype.name):
         return 0.0 if np.array_equal(got, want) else float("inf")
     finite = np.isfinite(want)
     if not np.array_equal(got[~finite], want[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
@@ -91,7 +92,7 @@ def distance(got: Array, want: Array) -> float:
 
 def _alike(got: Array, want: Array) -> bool:
     """Return whether both have the same type, or are floats: floats may be stored in another type than the model's."""
-    return got.dtype == want.dtype or (got.dtype.kind == want.dtype.kind == "f")
+    return got.dtype == want.dtype or (is_float(got.dtype.name) and is_float(want.dtype.name))
 
 
 def in_words(got: Array, want: Array, allowed: float = ALLOWED) -> str:
@@ -108,12 +109,12 @@ def in_words(got: Array, want: Array, allowed: float = ALLOWED) -> str:
 
 def _number(value: np.generic) -> str:
     """Whole numbers with all of their digits, since one in the last is an error."""
-    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+    return f"{value:.6g}" if is_float(value.dtype.name) else str(value)
 
 
 def _badness(got: Array, want: Array) -> Array:
     """For each element how wrong it is; most where one of the two is no finite number."""
-    if not np.issubdtype(want.dtype, np.floating):
+    if not is_float(want.dtype.name):
         return np.asarray(got != want)
     both = np.isfinite(got) & np.isfinite(want)
     same = (got == want) | (np.isnan(got) & np.isnan(want))

@@ -25,7 +25,7 @@ from gputune.client.model.lowering.precision import in_half
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import result_of
-from gputune.core.dtypes import HALF
+from gputune.core.dtypes import HALF, is_float
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.records import BufferRef
 
@@ -89,7 +89,7 @@ class Divergence:
             right = want[held.name]
             maps = held.on_device and right.ndim == len(TO_DEVICE)
             shape = tuple(right.shape[axis] for axis in TO_DEVICE) if maps else right.shape
-            if shape != spec.shape or (right.dtype != spec.dtype and right.dtype.kind != "f"):
+            if shape != spec.shape or (right.dtype != spec.dtype and not is_float(right.dtype.name)):
                 continue  # a pass has made another tensor of it
             if spec.dtype == HALF and right.dtype != HALF:
                 right = in_half(right)  # a mask's most negative number is that of its type

@@ -14,6 +14,7 @@ from gputune.client.input_lists import constants_in
 from gputune.client.model.graph import Array
 from gputune.client.model.importer import Input, read_interface, read_static_inputs, sized_names
 from gputune.client.model.oracle import Oracle
+from gputune.core.dtypes import is_float
 from gputune.runtime.application.made_up_inputs import random_inputs, telling_draw
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 
@@ -166,7 +167,7 @@ def _misfits(
 
 def _alike(mine: str, declared: str) -> bool:
     """Return whether types are equal or both are floats, which --io_type may have changed."""
-    return mine == declared or (mine.startswith("float") and declared.startswith("float"))
+    return mine == declared or (is_float(mine) and is_float(declared))
 
 
 def _fits(shape: Sequence[int], declared: Input) -> bool:

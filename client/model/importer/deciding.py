@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gputune.client.errors import INPUT_VALUE as OPTION
 from gputune.client.model.graph import Array, Node, TensorInfo
 from gputune.client.model.importer.folding import NEVER_FOLDED
+from gputune.core.dtypes import is_float
 
 MOST_ELEMENTS = 8
 """The largest number of elements of an input that decides, and of a tensor that is folded from it."""
@@ -56,7 +57,7 @@ class Deciding:
             if info is None or info.size > MOST_ELEMENTS or len(seen) > MOST_TENSORS:
                 return {}
             if name in self.inputs:
-                if "float" in info.dtype and info.size > 1:
+                if is_float(info.dtype) and info.size > 1:
                     return {}
                 found.setdefault(name, compared)
                 continue
@@ -80,5 +81,5 @@ def _example(info: TensorInfo, compared: float | None) -> str:
     """Return a value that an input may have: the number that it is compared with, if it is."""
     if info.dtype == "bool":
         return ",".join(["true"] * info.size)
-    fits = compared is not None and info.size == 1 and ("float" in info.dtype or compared.is_integer())
+    fits = compared is not None and info.size == 1 and (is_float(info.dtype) or compared.is_integer())
     return ",".join([f"{compared:.17g}" if fits else "1"] * info.size)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gputune.client.errors import INPUT_VALUE as OPTION
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import Array, TensorInfo
+from gputune.core.dtypes import is_float
 
 Value: TypeAlias = bool | int | float | tuple["Value", ...]
 """The value of an input that becomes a constant: a number, or nested lists of numbers, which have a shape."""
@@ -95,7 +96,7 @@ def _typed(path: Path, name: str, dtype: str, given: Array) -> Array:
         raise _unfit(path, name, f"is {dtype}; give it {'true or false' if wanted.kind == 'b' else 'numbers'}")
     with np.errstate(all="ignore"):
         typed = given.astype(wanted)
-    if "float" in dtype:
+    if is_float(dtype):
         fits = np.isfinite(typed.astype(np.float64))
     else:
         fits = np.asarray(typed.astype(object) == given.astype(object))
