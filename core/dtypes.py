@@ -9,9 +9,10 @@ class ElementType:
     """Say how elements lie in memory, what kernels compute with them in, and how exact they are.
 
     `storage`, `arithmetic` and `sums` are types of OpenCL C. Tensors hold `storage`. A single element is computed in
-    `arithmetic`. `sums` is what elements are added up in, and what a kernel keeps of them for itself. `extension` is
-    what a device needs for the storage type, if anything. `resolution` is the largest relative error of rounding a
-    number to the type; tolerances for float32 grow with it for coarser types.
+    `arithmetic`. `sums` is what elements are added up in, and what a kernel keeps of them for itself. `resolution`
+    is the largest relative error of rounding a number to a type of floats, and `largest` its largest number; tolerances
+    for float32 grow for coarser types. `rounding` is the step of a chain (kernels/chain_functions.py) that rounds
+    float32 to a shorter type.
     """
 
     name: str
@@ -19,9 +20,10 @@ class ElementType:
     nbytes: int
     arithmetic: str
     sums: str
-    extension: str = ""
     is_float: bool = False
     resolution: float = 0.0
+    largest: float = 0.0
+    rounding: str = ""
 
     @property
     def converts(self) -> bool:
@@ -38,11 +40,16 @@ def _whole(name: str, opencl: str, nbytes: int) -> ElementType:
     return ElementType(name, opencl, nbytes, arithmetic=opencl, sums=opencl)
 
 
+def _float(name: str, opencl: str, nbytes: int, digits: int, exponents: int, rounding: str = "") -> ElementType:
+    """Return a type of floats of so many binary digits, the first one included, with so many bits for the exponent."""
+    resolution = 2.0**-digits
+    largest = 2.0**2 ** (exponents - 1) * (1 - resolution)
+    return ElementType(name, opencl, nbytes, "float", "float", True, resolution, largest, rounding)
+
+
 FLOAT = "float32"
 """The type of tensors that name none."""
 HALF = "float16"
-FLOATS = (FLOAT, HALF)
-"""The types of floats."""
 HALF_EXTENSION = "cl_khr_fp16"
 """Name the extension of devices that compute in half."""
 SUMS = FLOAT
@@ -51,8 +58,8 @@ SUMS = FLOAT
 ELEMENT_TYPES: Mapping[str, ElementType] = {
     each.name: each
     for each in (
-        ElementType(FLOAT, "float", 4, arithmetic="float", sums="float", is_float=True, resolution=2.0**-24),
-        ElementType(HALF, "half", 2, arithmetic="float", sums="float", is_float=True, resolution=2.0**-11),
+        _float(FLOAT, "float", 4, digits=24, exponents=8),
+        _float(HALF, "half", 2, digits=11, exponents=5, rounding="half"),
         _whole("int64", "long", 8),
         _whole("int32", "int", 4),
         _whole("int16", "short", 2),
@@ -67,6 +74,10 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
 """A bool is a byte that is 0 or 1, as in numpy; kernels that write one must write nothing else."""
 
 
+FLOATS = tuple(each.name for each in ELEMENT_TYPES.values() if each.is_float)
+"""The types of floats."""
+HALVES = tuple(name for name in FLOATS if name != FLOAT)
+"""Those that are stored in half of the bytes, and computed in float32."""
 ANY = tuple(ELEMENT_TYPES)
 """All types: those of kernels that move, compare or count elements."""
 
@@ -83,7 +94,7 @@ def check_dtype(op: str, *dtypes: str) -> None:
 
 def check_float(op: str, *dtypes: str) -> None:
     """Raise a ValueError that names the first dtype which is not a float, for kernels that compute with floats only."""
-    check_types(op, dtypes, [each.name for each in ELEMENT_TYPES.values() if each.is_float])
+    check_types(op, dtypes, FLOATS)
 
 
 def check_types(op: str, dtypes: Collection[str], known: Collection[str]) -> None:

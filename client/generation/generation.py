@@ -116,7 +116,7 @@ class Generation:
         machines = [partial(state_of, one) for one in clients] if self._computes else ()  # others keep no model waiting
         is_cpu = self.device.device_type == "cpu"
         self.quiet = Quiet(machines, progress, request.tuning.wait_for_quiet, whole=is_cpu)
-        self._precision = mode_on(self.device, request.config.precision, graphs.given_in_half)
+        self._precision = mode_on(self.device, request.config.precision, graphs.mode)
         plans = [model.plan for model in graphs.models]
         request.memory_types.check({one.name: [each.name for each in (*one.inputs, *one.outputs)] for one in plans})
         if ground_truth is not None and not self._computes:

@@ -22,7 +22,7 @@ from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.peaks import Peaks, measured
 from gputune.client.tuning.search.effort import EFFORTS, Effort, finalists_for, trials_for
 from gputune.client.tuning.search.task_search import device_limits, task_key
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import FLOAT
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Work
@@ -92,7 +92,7 @@ def check_model(
         nothing = Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode or FLOAT)
         return replace(nothing, cut=_made(cut))
     graph = replace(graph, precision=Precision(mode))
-    mode = mode or (HALF if graph.halves else FLOAT)
+    mode = mode or graph.mode
     checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), mode=mode)
     try:
         return replace(checked, model=Alternatives(graph))

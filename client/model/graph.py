@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import Refusal, UnsupportedNodes
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF, HALVES
 from gputune.kernels.chain import EMPTY, Chain
 
 Array = npt.NDArray[Any]
@@ -42,9 +42,9 @@ class Precision:
     """Say in which type a plan keeps the floats of a graph.
 
     mode: `float32`, or `float16_storage`: tensors between operations and weights are stored in float16, and kernels
-    compute in float32; or `float16`: on a device that can, products may be multiplied in half, too. "": float32, or
-    float16 if the model has that. kept: the model's nodes, by their names, that compute and keep float32
-    in any mode. given: inputs and outputs of the graph that have another type of floats than the model says.
+    compute in float32; or `float16`: on a device that can, products may be multiplied in half, too. "": that of the
+    model (Graph.mode). kept: the model's nodes, by their names, that compute and keep float32 in any mode. given:
+    inputs and outputs of the graph that have another type of floats than the model says.
     """
 
     mode: str = ""
@@ -52,8 +52,8 @@ class Precision:
     given: Mapping[str, str] = field(default_factory=dict)
 
 
-ROUNDING = "RoundToHalf"
-"""The operator of a node that rounds float32 numbers to those of float16. No model has it."""
+ROUNDINGS: Mapping[str, str] = {name: f"RoundTo{ELEMENT_TYPES[name].rounding.title()}" for name in HALVES}
+"""The operators of nodes that round float32 numbers to those of a shorter type, by the type. No model has them."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class Graph:
     what kind of node each of the model's is, by the names that are origins of nodes. `instead` is the advice for
     tensors that must be known before the model runs, and follow from inputs that may be made constants.
 
-    Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in float16,
-    `like_halves` those in float32 whose numbers are of float16, `half_nodes` the model's nodes that compute float16.
-    `precision` says what a plan makes of them. `path` is the model's file.
+    Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in a type of
+    HALVES, with that type, `like_halves` those in float32 whose numbers are of such a type, `half_nodes` the model's
+    nodes that compute one. `precision` says what a plan makes of them. `path` is the model's file.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Graph:
     constant_inputs: Mapping[str, Array] = field(default_factory=dict)
     node_ops: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
-    halves: frozenset[str] = frozenset()
+    halves: Mapping[str, str] = field(default_factory=dict)
     like_halves: frozenset[str] = frozenset()
     half_nodes: frozenset[str] = frozenset()
     precision: Precision = field(default_factory=Precision)
@@ -167,7 +167,14 @@ class Graph:
 
     def stored(self, tensor: str) -> str:
         """Return the type that an input or output of the graph has for those who give and take it."""
-        return self.precision.given.get(tensor, HALF if tensor in self.halves else self.tensors[tensor].dtype)
+        return self.precision.given.get(tensor, self.halves.get(tensor, self.tensors[tensor].dtype))
+
+    @property
+    def mode(self) -> str:
+        """Return the precision mode that it has unless another is asked for: the shorter type of floats that the model
+        has. With several of them all is in float32, which holds their numbers."""
+        types = {*self.halves.values()}
+        return types.pop() if len(types) == 1 else FLOAT
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.tensors[tensor].shape

@@ -12,6 +12,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.model_files import ModelFile
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.model.plan import Plan, Task
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.family import DeviceLimits
 from gputune.runtime.context.records import ModelRecord
 
@@ -74,7 +75,7 @@ class Graphs:
         ModelError that names every node of a graph which cannot be lowered."""
         self.origins = origins
         self.models = tuple(Alternatives(graph, fusion=graph.name not in unfused) for graph in graphs)
-        self.given_in_half = any(graph.halves for graph in graphs)
+        self.mode = next((graph.mode for graph in graphs if graph.mode != FLOAT), FLOAT)
 
     def tasks(self, fused: bool) -> tuple[Task, ...]:
         """Return the distinct tasks of all graphs, those that compute fused operations among them where asked for.

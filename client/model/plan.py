@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.client.model.graph import Array
-from gputune.core.dtypes import HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import TensorSpec
 
 
@@ -82,9 +82,10 @@ class Plan:
         return self.aliases.get(tensor, tensor)
 
     @property
-    def in_half(self) -> bool:
-        """Return whether any of its tensors is stored in float16."""
-        return any(spec.dtype == HALF for spec in self.tensors.values())
+    def coarsest(self) -> str:
+        """Return the type of floats with the fewest digits in which any of its tensors is stored."""
+        stored = {FLOAT, *(spec.dtype for spec in self.tensors.values())}
+        return max(stored, key=lambda dtype: ELEMENT_TYPES[dtype].resolution)
 
     def is_constant(self, tensor: str) -> bool:
         return self.tensors[tensor].constant

@@ -10,12 +10,13 @@ import numpy as np
 
 from gputune.client.errors import NothingCompared
 from gputune.client.model.graph import Array
-from gputune.core.dtypes import is_float
+from gputune.core.dtypes import ELEMENT_TYPES, is_float
 
 ALLOWED = 1e-3
 """A tensor is right when it is nowhere further off than this share of its largest value."""
-ALLOWED_IN_HALF = 1e-2
-"""The same where tensors are stored in float16: about 20 roundings to its 11 bits, as in docs/accuracy.md."""
+ALLOWED_ROUNDINGS = 20.48
+"""The least that is allowed, in roundings to the type in which tensors are stored: 1e-2 with the 11 bits of float16, as
+in docs/accuracy.md."""
 TINY = 1e-6
 """A deviation that does not matter, however small a tensor is."""
 
@@ -70,9 +71,9 @@ def check_compared(found: Mapping[str, Compared], remedy: str, whose: str = "") 
             log.warning(f"{whose}{one.share:.1%} of {why} and were not compared; {remedy}")
 
 
-def allowed_for(in_half: bool) -> float:
-    """Return how far off tensors may be. in_half: whether any of those that they are computed from is in float16."""
-    return ALLOWED_IN_HALF if in_half else ALLOWED
+def allowed_for(dtype: str) -> float:
+    """Return how far off tensors may be. dtype: the coarsest type of those that they are computed from."""
+    return max(ALLOWED, ALLOWED_ROUNDINGS * ELEMENT_TYPES[dtype].resolution)
 
 
 def distance(got: Array, want: Array) -> float:

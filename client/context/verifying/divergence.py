@@ -21,11 +21,11 @@ from gputune.client.context.verifying.distance import allowed_for, distance, in_
 from gputune.client.context.verifying.part_oracle import PartOracle
 from gputune.client.model.graph import Array
 from gputune.client.model.lowering.layouts import TO_DEVICE
-from gputune.client.model.lowering.precision import in_half
+from gputune.client.model.lowering.precision import shortened
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import result_of
-from gputune.core.dtypes import HALF, is_float
+from gputune.core.dtypes import HALVES, is_float
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.records import BufferRef
 
@@ -64,7 +64,7 @@ class Divergence:
         self._oracle = oracle
         self._agreeing: set[int] = set()
         self._in_model = _in_model(plan, oracle.names)
-        self._allowed = allowed_for(plan.in_half)
+        self._allowed = allowed_for(plan.coarsest)
 
     def first(self, inputs: Mapping[str, Array]) -> Finding | None:
         """Return the first operation that goes wrong on these inputs; None where every tensor that the model has is
@@ -91,8 +91,8 @@ class Divergence:
             shape = tuple(right.shape[axis] for axis in TO_DEVICE) if maps else right.shape
             if shape != spec.shape or (right.dtype != spec.dtype and not is_float(right.dtype.name)):
                 continue  # a pass has made another tensor of it
-            if spec.dtype == HALF and right.dtype != HALF:
-                right = in_half(right)  # a mask's most negative number is that of its type
+            if spec.dtype in HALVES and right.dtype.name != spec.dtype:
+                right = shortened(right, spec.dtype)  # a mask's most negative number is that of its type
             got = array_of(content, spec.dtype, spec.shape)
             yield place, got.transpose(np.argsort(TO_DEVICE)) if maps else got, right
 

@@ -105,7 +105,7 @@ class Verifier:
         found: dict[str, Compared] = {}
         executor = RemoteExecutor(self.client, context, decision.plan.name, strict=False)
         try:
-            wrong = self._wrong(executor, inputs, found, allowed_for(decision.plan.in_half))
+            wrong = self._wrong(executor, inputs, found, allowed_for(decision.plan.coarsest))
         finally:
             executor.close()
         if wrong is not None:

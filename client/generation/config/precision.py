@@ -94,17 +94,20 @@ def told_io_types(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def mode_on(device: DeviceIdentity, asked: AskedPrecision, given_in_half: bool) -> str:
-    """Return the mode that a context has on a device, and log the mode of a model in float16 unless it was asked for.
-    Raises ConfigError if the device does not have what is asked for."""
+def mode_on(device: DeviceIdentity, asked: AskedPrecision, own: str) -> str:
+    """Return the mode that a context has on a device, and log the mode of a model in a shorter type than float32 unless
+    it was asked for. own: the model's. Raises ConfigError if the device does not have what is asked for."""
     able = HALF_EXTENSION in device.extensions
     if asked.mode == HALF and not able:
         raise ConfigError(
             f"{device.name} does not compute in float16, as its driver does not offer {HALF_EXTENSION}; "
             f"--{MODE} {STORED} stores float16 and computes in float32"
         )
-    if asked.mode or not given_in_half:
+    if asked.mode or own == FLOAT:
         return asked.mode or FLOAT
+    if own != HALF:
+        log.info(f"{MODE} {own}: the model is in {own}, and kernels compute in {FLOAT}")
+        return own
     mode, offers = (HALF, "offers") if able else (STORED, "does not offer")
     log.info(f"{MODE} {mode}: the model is in float16, and {device.name} {offers} {HALF_EXTENSION}")
     return mode

@@ -2,7 +2,7 @@
 
 import onnx
 
-from gputune.client.model.graph import ROUNDING
+from gputune.client.model.graph import ROUNDINGS
 from gputune.client.model.importer.inlining import has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.lowering.added import lowering_of
@@ -10,7 +10,7 @@ from gputune.client.model.lowering.operators import LOWERINGS
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.model.passes.one_form import ONE_FORM_OPS
 
-NO_MODELS = frozenset(("Elementwise", "Rearrange", ROUNDING))
+NO_MODELS = frozenset(("Elementwise", "Rearrange", *ROUNDINGS.values()))
 """What no model holds, though it is lowered."""
 
 SUPPORTED_OPS = (frozenset(LOWERINGS) | ELEMENTWISE | ONE_FORM_OPS) - NO_MODELS

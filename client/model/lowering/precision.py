@@ -1,4 +1,4 @@
-"""Decide which tensors of a plan are stored in float16, and convert between the two types of floats.
+"""Decide which tensors of a plan are stored in float16, and convert between the types of floats.
 
 An operation has one type of floats, for what it reads and what it writes, and computes in float32 in either case; in
 mode float16, products of what is stored so may be multiplied in half. It stores float16 in modes that say so, except
@@ -14,8 +14,10 @@ A cast to float16 rounds in a step of its own, which is dropped where its input 
 or by what computes it, if that reads float16 and nothing but such casts reads it.
 
 An operation that reads the other type gets a copy, made by a cast, unless its family has kernels that read both;
-constants are converted here. The model's inputs and
-outputs have the types that the model says, or that you ask for.
+constants are converted here. The model's inputs and outputs have the types that the model says, or that you ask for.
+
+A plan stores floats in one type of HALVES at most. What is said of float16 here is said of each of these types. But
+nothing becomes too large for a type that reaches as far as float32.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.model.graph import Array, Graph, Names
+from gputune.client.model.graph import STORED, Array, Graph, Names
 from gputune.client.model.plan import Operation, Plan, Task
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF, HALVES
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import TensorSpec
@@ -45,9 +47,9 @@ GROWING_SUMS = frozenset(("sum", "prod", "l1", "sum_square"))
 
 def in_precision(plan: Plan, graph: Graph) -> Plan:
     """Return the plan with its floats in the graph's precision."""
-    mode = graph.precision.mode or (HALF if graph.halves else FLOAT)
+    mode = graph.precision.mode or graph.mode
     given = {spec.name: graph.stored(spec.name) for spec in (*plan.inputs, *plan.outputs)}
-    if mode == FLOAT and HALF not in given.values():
+    if mode == FLOAT and not {*HALVES} & {*given.values()}:
         return plan
     return _Conversion(plan, graph, mode, given).plan()
 
@@ -57,7 +59,8 @@ class _Conversion:
 
     def __init__(self, plan: Plan, graph: Graph, mode: str, given: Mapping[str, str]) -> None:
         self._plan, self._graph, self._given = plan, graph, given
-        self._halves, self._factors = mode != FLOAT, HALF if mode == HALF else FLOAT
+        self._half = HALF if mode == STORED else mode  # in which type it stores floats: FLOAT if in none of HALVES
+        self._factors = HALF if mode == HALF else FLOAT
         self._names = Names([*plan.tensors, *(spec.name for spec in (*plan.inputs, *plan.outputs))])
         self._stored = {spec.name: given[spec.name] for spec in plan.inputs}  # by the tensor whose memory it is
         self._exact = set[str]()  # tensors that stay in float32 on purpose
@@ -67,7 +70,7 @@ class _Conversion:
         self._aliases = dict(plan.aliases)
         self._constants = dict(plan.constants)
         self._holds = dict(plan.holds)
-        self._only_rounded = _only_rounded(plan)
+        self._only_rounded = _only_rounded(plan, self._half)
 
     def plan(self) -> Plan:
         plan, given = self._plan, self._given
@@ -101,7 +104,7 @@ class _Conversion:
                 return
             task = _without_rounding(task)
         problem = family.of_floats(task.problem, dtype) if dtype in family.floats else task.problem
-        if dtype == HALF and not self._is_kept(operation):
+        if dtype != FLOAT and not self._is_kept(operation):
             problem = family.computing(problem, self._factors)
         roots = {name: self._root(tensor) for name, tensor in operation.inputs.items()}
         problem = family.reading(problem, {name: self._stored.get(root, dtype) for name, root in roots.items()})
@@ -118,9 +121,10 @@ class _Conversion:
 
     def _rounds_anyway(self, operation: Operation, dtype: str) -> bool:
         """Return whether a cast to float16 with which an operation begins changes nothing, since it reads float16."""
-        if not _begins_rounded(operation) or self._plan.is_constant(operation.inputs["input"]):
+        rounded = _rounded_first(operation)
+        if not rounded or self._plan.is_constant(operation.inputs["input"]):
             return False
-        return HALF in (dtype, self._stored[self._root(operation.inputs["input"])])
+        return rounded in (dtype, self._stored[self._root(operation.inputs["input"])])
 
     def _passes_on(self, operation: Operation, dtype: str) -> bool:
         """Make the result of an operation that does nothing but round, which storing does, a view or a cast of what it
@@ -144,23 +148,24 @@ class _Conversion:
         family, problem = family_of(operation.task.op), operation.task.problem
         read = [self._root(operation.inputs[each.name]) for each in family.inputs(problem) if each.dtype in FLOATS]
         computed = [name for name in read if not self._tensors[name].constant]
-        if self._halves and self._rounds_by_storing(operation, read):
-            return HALF
-        exact = self._is_kept(operation) or _grows(operation) or self._is_of_numbers(operation)
-        follows = not family.heavy and not _begins_rounded(operation) and not self._exact.isdisjoint(computed)
+        if self._half != FLOAT and self._rounds_by_storing(operation, read):
+            return self._half
+        exact = self._is_kept(operation) or self._grows(operation) or self._is_of_numbers(operation)
+        follows = not family.heavy and not _rounded_first(operation) and not self._exact.isdisjoint(computed)
         if family.output(problem).dtype not in FLOATS:  # as it is read
             exact = any(self._stored[name] == FLOAT for name in computed)
         elif exact or (follows and self._exact.issuperset(computed)):
             self._exact.add(self._root(operation.output))
-        return HALF if self._halves and not (exact or follows) and HALF in family.floats else FLOAT
+        return FLOAT if exact or follows or self._half not in family.floats else self._half
 
     def _rounds_by_storing(self, operation: Operation, read: list[str]) -> bool:
         """Return whether only casts to float16 read what an operation computes, and it reads floats that float16 holds:
         then it may store what these casts make of it. read: the floats."""
-        if self._root(operation.output) not in self._only_rounded or HALF not in family_of(operation.task.op).floats:
+        half, known = self._half, family_of(operation.task.op).floats
+        if self._root(operation.output) not in self._only_rounded or half not in known:
             return False
         return all(
-            _is_of_half(self._constants[name]) if self._tensors[name].constant else self._stored[name] == HALF
+            _holds(half, self._constants[name]) if self._tensors[name].constant else self._stored[name] == half
             for name in read
         )
 
@@ -171,11 +176,15 @@ class _Conversion:
             return True
         if not graph.halves:
             return False
-        if held is not None and held.name in graph.halves | graph.like_halves:
+        if held is not None and (held.name in graph.halves or held.name in graph.like_halves):
             return False
         if held is not None and held.name in graph.named:
             return True
         return bool(operation.nodes) and graph.half_nodes.isdisjoint(operation.nodes)  # what a node is made of
+
+    def _grows(self, operation: Operation) -> bool:
+        """Return whether an operation's results may be too large for the type in which the plan stores floats."""
+        return ELEMENT_TYPES[self._half].largest < ELEMENT_TYPES[FLOAT].largest / 2 and _grows(operation)
 
     def _is_of_numbers(self, operation: Operation) -> bool:
         """Return whether an operation makes floats of whole numbers that float16 does not hold, such as indices."""
@@ -189,7 +198,7 @@ class _Conversion:
     def _in(self, tensor: str, dtype: str) -> str:
         """Return the tensor in a type: itself or a copy."""
         if self._plan.is_constant(tensor):
-            return self._constant(tensor) if dtype == HALF else tensor
+            return tensor if dtype == FLOAT else self._constant(tensor, dtype)
         if self._stored[self._root(tensor)] == dtype:
             return tensor
         if (tensor, dtype) not in self._copies:
@@ -198,16 +207,16 @@ class _Conversion:
             self._copies[tensor, dtype] = copy
         return self._copies[tensor, dtype]
 
-    def _constant(self, tensor: str) -> str:
-        """Return a constant in half. What is too large becomes the largest number, as such numbers stand for infinity
-        in masks, where an infinity could become NaN."""
-        if (tensor, HALF) not in self._copies:
-            copy = self._names.free(f"{tensor}/{HALF}")
+    def _constant(self, tensor: str, dtype: str) -> str:
+        """Return a constant in a type of HALVES. What is too large becomes the largest number, as such numbers stand
+        for infinity in masks, where an infinity could become NaN."""
+        if (tensor, dtype) not in self._copies:
+            copy = self._names.free(f"{tensor}/{dtype}")
             value = self._constants[tensor]
-            self._constants[copy] = in_half(value)
-            self._tensors[copy] = replace(self._tensors[tensor], name=copy, dtype=HALF)
-            self._copies[tensor, HALF] = copy
-        return self._copies[tensor, HALF]
+            self._constants[copy] = shortened(value, dtype)
+            self._tensors[copy] = replace(self._tensors[tensor], name=copy, dtype=dtype)
+            self._copies[tensor, dtype] = copy
+        return self._copies[tensor, dtype]
 
     def _give(self, output: str, dtype: str) -> None:
         """Has an output of the model, which was computed in another type, written by a cast."""
@@ -232,40 +241,45 @@ class _Conversion:
         return name
 
     def _cast(self, source: str, target: str, dtype: str) -> None:
-        shape = self._tensors[source].shape
-        problem = TypedProblem("cast", shape, (shape,), (self._stored[self._root(source)],), dtype)
+        shape, stored = self._tensors[source].shape, self._stored[self._root(source)]
+        if FLOAT not in (stored, dtype):  # no kernel knows two types of HALVES
+            source = self._in(source, FLOAT)
+            stored = FLOAT
+        problem = TypedProblem("cast", shape, (shape,), (stored,), dtype)
         self._operations.append(Operation(target, Task("Typed", problem, 1), {"input0": source}, target))
 
 
-def _only_rounded(plan: Plan) -> set[str]:
-    """Return the tensors that nothing but casts to float16 reads."""
+def _only_rounded(plan: Plan, dtype: str) -> set[str]:
+    """Return the tensors that nothing but casts to a type reads."""
     rounded, others = set[str](), {spec.name for spec in plan.outputs}
     for operation in plan.operations:
         for name, tensor in operation.inputs.items():
-            (rounded if name == "input" and _begins_rounded(operation) else others).add(plan.root(tensor))
+            casts = name == "input" and _rounded_first(operation) == dtype
+            (rounded if casts else others).add(plan.root(tensor))
     return rounded - others
 
 
-def _begins_rounded(operation: Operation) -> bool:
-    """Return whether an operation is a cast to float16, and perhaps more steps."""
+def _rounded_first(operation: Operation) -> str:
+    """Return the type to which an operation casts before its other steps; "" if it does not begin so."""
     problem: Any = operation.task.problem
     steps = problem.chain.steps if isinstance(problem, ElementwiseProblem) else ()
-    return bool(steps) and steps[0].function == "half"
+    return next((name for name in HALVES if steps and steps[0].function == ELEMENT_TYPES[name].rounding), "")
 
 
 def _without_rounding(task: Task) -> Task:
     return replace(task, problem=replace(task.problem, chain=Chain(task.problem.chain.steps[1:])))
 
 
-def _is_of_half(value: Array) -> bool:
+def _holds(dtype: str, value: Array) -> bool:
+    """Return whether a type of floats holds all numbers of a value."""
     with np.errstate(over="ignore"):
-        return np.array_equal(value.astype(HALF), value, equal_nan=True)
+        return np.array_equal(value.astype(dtype).astype(value.dtype), value, equal_nan=True)
 
 
-def in_half(value: Array) -> Array:
-    """Return floats in float16: infinities stay, other numbers become at most the largest."""
-    most = float(np.finfo(HALF).max)
-    return np.where(np.isinf(value), value, np.clip(value, -most, most)).astype(HALF)
+def shortened(value: Array, dtype: str) -> Array:
+    """Return floats in a shorter type: infinities stay, other numbers become at most the largest."""
+    most = ELEMENT_TYPES[dtype].largest
+    return np.where(np.isinf(value), value, np.clip(value, -most, most)).astype(dtype)
 
 
 def _grows(operation: Operation) -> bool:

@@ -8,9 +8,10 @@ the numbers that its producer has written.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gputune.client.model.graph import ROUNDING, Graph, Node
+from gputune.client.model.graph import ROUNDINGS, Graph, Node
 from gputune.client.model.passes.elementwise_forms import LARGEST
 from gputune.client.model.passes.refusing import refusing
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.chain import EMPTY, Chain, Step
 
 BINARY = {
@@ -66,7 +67,7 @@ UNARY = {
     "Sqrt": "sqrt",
     "Tan": "tan",
     "Tanh": "tanh",
-    ROUNDING: "half",
+    **{op: ELEMENT_TYPES[dtype].rounding for dtype, op in ROUNDINGS.items()},
 }
 GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
 """By the attribute "approximate"."""

@@ -64,12 +64,12 @@ def test_a_model_in_float16_computes_in_it_if_the_device_can(
 ) -> None:
     device = replace(DeviceIdentity.from_dict(DEVICE), extensions=extensions)
     caplog.set_level("INFO", logger="gputune")
-    assert mode_on(device, AskedPrecision(), given_in_half=True) == mode
+    assert mode_on(device, AskedPrecision(), own=HALF) == mode
     (record,) = caplog.records
     assert record.getMessage().startswith(f"precision_mode {mode}: the model is in float16, and {device.name} ")
     caplog.clear()
-    assert mode_on(device, AskedPrecision(), given_in_half=False) == FLOAT
-    assert mode_on(device, AskedPrecision(FLOAT), given_in_half=True) == FLOAT
+    assert mode_on(device, AskedPrecision(), own=FLOAT) == FLOAT
+    assert mode_on(device, AskedPrecision(FLOAT), own=HALF) == FLOAT
     assert not caplog.records
 
 

@@ -80,7 +80,7 @@ def test_tensors_and_weights_are_stored_in_half(tmp_path: Path) -> None:
     casts = {each.inputs["input0"]: each.output for each in plan.operations if each.task.op == "Typed"}
     assert casts == {"y/float16": "y"}, "the first convolution reads the model's input as it is"
     assert {dtype for (op, dtype) in types(plan) if op != "Typed"} == {HALF}
-    assert plan.in_half and not usual.in_half
+    assert plan.coarsest == HALF and usual.coarsest == FLOAT
     assert check(model, usual, 1e-5)
 
 

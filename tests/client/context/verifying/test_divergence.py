@@ -158,7 +158,7 @@ def test_the_most_negative_number_of_a_mask_is_that_of_its_type(tmp_path: Path) 
     )
     path = models.save(model, tmp_path)
     plan, inputs = lower(replace(read_model(path), precision=Precision(STORED))), {"x": models.positive(1, 16)}
-    assert plan.in_half and first(path, plan, Machine(plan), inputs) is None
+    assert plan.coarsest == "float16" and first(path, plan, Machine(plan), inputs) is None
 
 
 def test_no_more_is_held_than_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
