@@ -12,7 +12,8 @@ class ElementType:
     `arithmetic`. `sums` is what elements are added up in, and what a kernel keeps of them for itself. `resolution`
     is the largest relative error of rounding a number to a type of floats, and `largest` its largest number; tolerances
     for float32 grow for coarser types. `rounding` is the step of a chain (kernels/chain_functions.py) that rounds
-    float32 to a shorter type.
+    float32 to a shorter type, and `conversions` are the texts (kernels/ops) by which kernels load and store one: in
+    front of a template, and behind its elements.cl.
     """
 
     name: str
@@ -24,6 +25,7 @@ class ElementType:
     resolution: float = 0.0
     largest: float = 0.0
     rounding: str = ""
+    conversions: tuple[str, str] = ("", "")
 
     @property
     def converts(self) -> bool:
@@ -40,11 +42,19 @@ def _whole(name: str, opencl: str, nbytes: int) -> ElementType:
     return ElementType(name, opencl, nbytes, arithmetic=opencl, sums=opencl)
 
 
-def _float(name: str, opencl: str, nbytes: int, digits: int, exponents: int, rounding: str = "") -> ElementType:
+def _float(
+    name: str,
+    opencl: str,
+    nbytes: int,
+    digits: int,
+    exponents: int,
+    rounding: str = "",
+    conversions: tuple[str, str] = ("", ""),
+) -> ElementType:
     """Return a type of floats of so many binary digits, the first one included, with so many bits for the exponent."""
     resolution = 2.0**-digits
     largest = 2.0**2 ** (exponents - 1) * (1 - resolution)
-    return ElementType(name, opencl, nbytes, "float", "float", True, resolution, largest, rounding)
+    return ElementType(name, opencl, nbytes, "float", "float", True, resolution, largest, rounding, conversions)
 
 
 FLOAT = "float32"
@@ -59,7 +69,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
     each.name: each
     for each in (
         _float(FLOAT, "float", 4, digits=24, exponents=8),
-        _float(HALF, "half", 2, digits=11, exponents=5, rounding="half"),
+        _float(HALF, "half", 2, digits=11, exponents=5, rounding="half", conversions=("halves.cl", "")),
         _whole("int64", "long", 8),
         _whole("int32", "int", 4),
         _whole("int16", "short", 2),

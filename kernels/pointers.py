@@ -19,7 +19,7 @@ import re
 from dataclasses import replace
 
 from gputune.core.launches import Launch
-from gputune.kernels.template import template
+from gputune.kernels.template import ELEMENTS, template
 
 POINTERS = "vector_pointers.cl"
 _PARAMETERS = re.compile(r"^__kernel\b[^{]*|^#define \w*_PARAMETERS .*", re.MULTILINE)
@@ -37,7 +37,7 @@ def by_pointers(launch: Launch) -> Launch:
     """Return a launch whose text says that buffers are aligned, and accesses vectors by pointers if the family declares
     them aligned, too. The text is the same for all launches of a template. A text without elements.cl stays as it is.
     """
-    elements = template("elements.cl")
+    elements = template(ELEMENTS)
     if elements not in launch.source:
         return launch
     source = launch.source.replace(elements, elements + template(POINTERS))

@@ -13,6 +13,7 @@ _INCLUDE = re.compile(r'^#include "(?P<name>\w+\.cl)"\n', re.MULTILINE)
 
 STOCK = "gputune.kernels.ops"
 """The package whose folder has the stock templates."""
+ELEMENTS = "elements.cl"
 
 
 def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str = FLOAT) -> str:
@@ -27,13 +28,18 @@ def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str =
     if dtype == FLOAT:
         return text
     known = ELEMENT_TYPES[dtype]
-    converted = f"#define CONVERTED\n{_text('halves.cl', STOCK)}" if known.converts else ""
     multiplied = "#define HALF_FACTORS\n" if factors != FLOAT else ""
+    converted = ""
+    if known.converts:
+        front, behind = (_text(name, STOCK) if name else "" for name in known.conversions)
+        converted, elements = f"#define CONVERTED\n{front}", _text(ELEMENTS, STOCK)
+        text = text.replace(elements, elements + behind)
     return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{multiplied}{converted}{text}"
 
 
 def moved(dtype: str) -> str:
-    """Return the type as which kernels move elements of a type: a half is then a whole number and keeps its bits."""
+    """Return the type as which kernels move elements of a type: what they convert is then a whole number and keeps its
+    bits."""
     known = ELEMENT_TYPES[dtype]
     return f"uint{8 * known.nbytes}" if known.converts else dtype
 

@@ -16,3 +16,8 @@ def array_type(dtype: str) -> np.dtype[Any]:
 def is_of(array: Array, dtype: str) -> bool:
     """Return whether an array holds elements of a type."""
     return bool(array.dtype == array_type(dtype))
+
+
+def numbers(array: Array, dtype: str) -> Array:
+    """Return elements of a type, which the array may hold as bits, as numbers that numpy computes with."""
+    return array if array.dtype == dtype else array.view(dtype)

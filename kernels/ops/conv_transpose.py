@@ -193,7 +193,7 @@ class ConvTransposeFamily(TiledFamily):
         inputs = super().sample_inputs(problem, generator)
         taken = problem.group_outputs * math.prod(problem.kernel)
         ratio = taken / (problem.group_inputs * math.prod(problem.taps))
-        inputs["weight"] = inputs["weight"] * (ratio if problem.epilogue.has_domain else math.sqrt(ratio))
+        inputs["weight"] *= ratio if problem.epilogue.has_domain else math.sqrt(ratio)
         if not problem.finite:
             inputs["weight"].flat[generator.integers(inputs["weight"].size)] = np.inf
         return inputs

@@ -219,7 +219,7 @@ class MatMulFamily(ProductFamily):
         """As everywhere, with a computed b in the place of weights, so that sums are around one."""
         inputs = super().sample_inputs(problem, generator)
         if not problem.weights:
-            inputs["b"] = inputs["b"] * (1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5)
+            inputs["b"] *= 1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5
         return inputs
 
     def reference(self, problem: MatMulProblem, inputs: Mapping[str, Array]) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT, FLOATS, HALF
+from gputune.core.dtypes import ANY, ELEMENT_TYPES, FLOAT, FLOATS, HALVES
 from gputune.kernels.family import Array, Problem, TensorSpec, Tolerance
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import LoopFamily, Loops, check_broadcasts, collapse
@@ -44,6 +44,8 @@ class TypedProblem(Problem):
         TYPED[self.function].check(self.function, self.input_dtypes, self.dtype)
         if len(self.input_shapes) != len(self.input_dtypes):
             raise ValueError(f"{len(self.input_dtypes)} inputs have {len(self.input_shapes)} shapes")
+        if len({*HALVES} & {*self.input_dtypes, self.dtype}) > 1:
+            raise ValueError(f"Typed converts one of {', '.join(HALVES)}, not several at once")
         check_broadcasts("Typed", self.shape, self.input_shapes)
         check_indices("Typed", self.shape)
 
@@ -74,7 +76,7 @@ class TypedFamily(LoopFamily):
 
     def seen(self, problem: TypedProblem) -> str:
         seen = map(TYPED[problem.function].seen, (*problem.input_dtypes, problem.dtype))
-        return HALF if any(each.converts for each in seen) else FLOAT
+        return next((each.name for each in seen if each.converts), FLOAT)
 
     def prelude(self, problem: TypedProblem) -> str:
         loops = problem.loops
@@ -96,6 +98,8 @@ class TypedFamily(LoopFamily):
         result = function.seen(problem.dtype)
         macros = {"RESULT": result.arithmetic, "INPUT_PARAMETERS": parameters, "READ(row, x)": reads}
         halves = "#define HALF_RESULT\n" if result.converts else ""
+        if result.converts and result.storage != "half":
+            halves += defines({"half": result.storage})  # what the template calls the type of such a result
         exponent: dict[str, int | str] = {}
         if problem.function == "pow":
             known = ELEMENT_TYPES[problem.input_dtypes[1]]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.dtypes import is_float
+from gputune.runtime.arrays import numbers
 
 POISON = 0xFF  # as every byte of a float of any type: a NaN
 
@@ -58,11 +59,17 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Hold what an output should be, with its element type and bounds. It is made once for many outputs, so that a
-    backend may keep a copy of `values` next to the device as long as this lives."""
+    """Hold what an output should be, with its bounds and its element type: the array's unless it is named. It is made
+    once for many outputs, so that a backend may keep a copy of `values` next to the device as long as this lives."""
 
     values: Values
     bounds: Bounds
+    named: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """Return the element type, by the name that contexts have for it."""
+        return self.named or self.values.dtype.name
 
 
 @dataclass(frozen=True)
@@ -104,23 +111,24 @@ def compared(got: Values, reference: Reference, guards: Guards = Guards()) -> Co
     """Return what is wrong with got, of the shape of the reference. An infinity is right where the reference is the
     same one; a NaN where that is one and got's was computed, which the poison was not, unless it is in half."""
     want, bounds = reference.values, reference.bounds
-    if not is_float(want.dtype.name):
+    if not is_float(reference.dtype):
         if want.dtype.kind == "b":  # one byte that is 0 or 1, and nothing else is true
             got, want = got.view(np.uint8), want.view(np.uint8)
         return _summary(got, got != want, 0, None, guards)
+    bits, got, want = got, numbers(got, reference.dtype), numbers(want, reference.dtype)
     sizes = np.where(np.isfinite(want), np.abs(want.astype(np.float64)), 0.0)
     allowed = np.where(sizes <= bounds.ordinary, bounds.limit, bounds.absolute + bounds.relative * sizes)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(got.astype(np.float64) - want)
         wrong = ~((error <= allowed) | (got == want))
-    poisoned = got.view(f"u{got.itemsize}") == np.iinfo(f"u{got.itemsize}").max
-    telling = got.itemsize > 2  # some drivers store these very bits for each NaN in half
+    poisoned = bits.view(f"u{bits.itemsize}") == np.iinfo(f"u{bits.itemsize}").max
+    telling = bits.itemsize > 2  # some drivers store these very bits for each NaN in half
     wrong &= ~(np.isnan(want) & np.isnan(got)) | (poisoned & telling)
     if not wrong.any():
         return Compared(0, guards=guards)
     known = error[np.isfinite(error)]
     maximum = float(known.max()) if known.size else None
-    return _summary(got, wrong, int(np.count_nonzero(poisoned)), maximum, guards)
+    return _summary(bits, wrong, int(np.count_nonzero(poisoned)), maximum, guards)
 
 
 def _summary(got: Values, wrong: Values, poisoned: int, maximum: float | None, guards: Guards) -> Compared:

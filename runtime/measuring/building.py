@@ -64,7 +64,7 @@ class VariantBuilder:
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
         want = backend.read(request.reference).view(array_type(request.dtype))
-        self._want = reference_of(want, request.relative, request.absolute)
+        self._want = reference_of(want, request.relative, request.absolute, request.dtype)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import is_float
+from gputune.runtime.arrays import numbers
 from gputune.runtime.backends import Backend, Bounds, Buffer, Bytes, Checked, Compared, Guards, Reference, Zone
 from gputune.runtime.backends.answers import POISON, Values, compared, guards_of
 
@@ -132,23 +133,28 @@ def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str
     return what_is_wrong(compared(got, reference), reference)
 
 
-def reference_of(want: Values, relative: float, absolute: float) -> Reference:
-    """Return what outputs are compared with: the bounds as mismatch says, which are found out only once."""
-    if not is_float(want.dtype.name):
-        return Reference(want, Bounds(0.0, 0.0, 0.0, 0.0))
-    sizes = np.where(np.isfinite(want), np.abs(want.astype(np.float64)), 0.0)
+def reference_of(want: Values, relative: float, absolute: float, dtype: str = "") -> Reference:
+    """Return what outputs are compared with: the bounds as mismatch says, which are found out only once. dtype: of the
+    elements, if they are not of the array's type."""
+    dtype = dtype or want.dtype.name
+    if not is_float(dtype):
+        return Reference(want, Bounds(0.0, 0.0, 0.0, 0.0), dtype)
+    values = numbers(want, dtype)
+    sizes = np.where(np.isfinite(values), np.abs(values.astype(np.float64)), 0.0)
     most = _largest_ordinary(sizes, relative)
     limit = absolute + relative * float(sizes.max(initial=0.0, where=sizes <= most))
-    return Reference(want, Bounds(limit, most, relative, absolute))
+    return Reference(want, Bounds(limit, most, relative, absolute), dtype)
 
 
 def what_is_wrong(seen: Compared, reference: Reference) -> str:
     """Return what a backend has found in words; nothing when all is right."""
     if not seen.wrong:
         return ""
-    want, floats = reference.values, is_float(reference.values.dtype.name)
+    want, floats = reference.values, is_float(reference.dtype)
     want = want.view(np.uint8) if want.dtype.kind == "b" else want
-    got, wanted = np.frombuffer(seen.found, want.dtype)[0], want.flat[seen.first]
+    one = slice(seen.first, seen.first + 1)
+    found, right = np.frombuffer(seen.found, want.dtype), np.ravel(want)[one]
+    got, wanted = (numbers(each, reference.dtype)[0] for each in (found, right))
     text = f"{seen.wrong} of {want.size} elements are wrong, first at {seen.first}: "
     if not floats:
         return f"{text}{got} instead of {wanted}"

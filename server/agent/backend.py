@@ -185,7 +185,7 @@ class AgentBackend(Backend):
         self._post(messages.Copy((_span(source, source.nbytes),), (_span(target, source.nbytes),)))
 
     def compare(self, zone: Zone, reference: Reference, beside: Sequence[Zone] = ()) -> tuple[Compared, list[Checked]]:
-        if reference.values.dtype.name not in ELEMENT_TYPES:
+        if reference.dtype not in ELEMENT_TYPES:
             return super().compare(zone, reference, beside)
         if (kept := self._references.get(reference)) is None:
             kept = self._references[reference] = self.new_handle()
@@ -193,7 +193,7 @@ class AgentBackend(Backend):
                 messages.Keep(kept.number, np.ascontiguousarray(reference.values).reshape(-1).view(np.uint8).data)
             )
         bounds = np.array(astuple(reference.bounds), "<f8").tobytes()
-        expected = messages.Expected(kept.number, reference.values.dtype.name, bounds)
+        expected = messages.Expected(kept.number, reference.dtype, bounds)
         answer: messages.Checked = self._ask(messages.Check(tuple(map(_guarded, (zone, *beside))), (expected,)))
         first, *others = map(_checked, answer.seen)
         (found,) = answer.found
