@@ -97,6 +97,11 @@ def is_float(dtype: str) -> bool:
     return "float" in dtype
 
 
+def stored_in(mode: str) -> str:
+    """Return the type in which a plan of a precision mode (client/model/graph.py) stores floats."""
+    return mode if mode in FLOATS else HALF
+
+
 def check_dtype(op: str, *dtypes: str) -> None:
     """Raise a ValueError that names the first dtype which no kernel knows."""
     check_types(op, dtypes, ANY)

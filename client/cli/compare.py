@@ -38,7 +38,7 @@ from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
-from gputune.core.dtypes import FLOAT
+from gputune.core.dtypes import stored_in
 from gputune.runtime.loading.model import open_any
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ def _generated(
 
 
 def _allowed(comparison: Comparison) -> float:
-    return allowed_for(comparison.precision_mode != FLOAT)
+    return allowed_for(stored_in(comparison.precision_mode))
 
 
 def _warn(comparison: Comparison) -> None:

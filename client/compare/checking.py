@@ -17,7 +17,7 @@ from gputune.client.context.verifying.same_model import (
 )
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
-from gputune.core.dtypes import FLOAT
+from gputune.core.dtypes import FLOAT, stored_in
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.in_parts import ModelInParts
@@ -49,7 +49,7 @@ def _compared(origin: Origin, graph: str | None) -> str:
         with device_errors(origin.context):
             found = compare_outputs(origin, lambda draw: model.run(random_inputs(model.graph.inputs, draw)), right)
         mode = model.header.precision_mode if isinstance(model, Executor) else FLOAT
-        check_outputs(origin, found, allowed_for(mode != FLOAT))
+        check_outputs(origin, found, allowed_for(stored_in(mode)))
         error = max((one.error for one in found.values()), default=0.0)
         return f"graph {model.graph.name!r} is off by at most {error:.1e} of its outputs' largest values"
 

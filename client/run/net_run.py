@@ -23,7 +23,7 @@ from gputune.client.input_lists import (
 from gputune.client.outputs import file_stems, whole
 from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.target.remote_executor import RemoteExecutor
-from gputune.core.dtypes import FLOAT
+from gputune.core.dtypes import FLOAT, stored_in
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
@@ -160,7 +160,7 @@ def compared(job: Job, origin: Origin) -> dict[str, Compared]:
 def verified(job: Job, origin: Origin, found: Mapping[str, Compared]) -> str:
     """Return how close outputs are to the model's, in words. Raises VerificationError, NothingCompared."""
     mode = FLOAT if isinstance(job.executor, ModelInParts) else job.executor.header.precision_mode
-    check_outputs(origin, found, allowed_for(mode != FLOAT))
+    check_outputs(origin, found, allowed_for(stored_in(mode)))
     error = max((one.error for one in found.values()), default=0.0)
     return f"{origin.words}; outputs are off by at most {error:.1e} of their largest values"
 

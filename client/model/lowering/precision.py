@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.model.graph import STORED, Array, Graph, Names
+from gputune.client.model.graph import Array, Graph, Names
 from gputune.client.model.plan import Operation, Plan, Task
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF, HALVES
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF, HALVES, stored_in
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import TensorSpec
@@ -59,7 +59,7 @@ class _Conversion:
 
     def __init__(self, plan: Plan, graph: Graph, mode: str, given: Mapping[str, str]) -> None:
         self._plan, self._graph, self._given = plan, graph, given
-        self._half = HALF if mode == STORED else mode  # in which type it stores floats: FLOAT if in none of HALVES
+        self._half = stored_in(mode)  # FLOAT if it stores none of HALVES
         self._factors = HALF if mode == HALF else FLOAT
         self._names = Names([*plan.tensors, *(spec.name for spec in (*plan.inputs, *plan.outputs))])
         self._stored = {spec.name: given[spec.name] for spec in plan.inputs}  # by the tensor whose memory it is
