@@ -7,7 +7,7 @@ chain_functions.py defines what a step may compute.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,14 +18,16 @@ from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array, Funct
 class Step:
     """One step: `function` of the value so far, with `values` (scalars) or the tensor numbered `operand`.
 
-    With `swapped` the operand is the left side of a function that has two. Values are `rounded`, so that
-    the reference and the kernel see the same number; `swapped` is dropped where it changes nothing.
+    In an epilogue, an operand is shaped as the output, or it has one number for each of so many `channels`, which are
+    the output's last axis. With `swapped` the operand is the left side of a function that has two. Values are
+    `rounded`, so that the reference and the kernel see the same number; `swapped` is dropped where it changes nothing.
     """
 
     function: str
     values: tuple[float, ...] = ()
     operand: int | None = None
     swapped: bool = False
+    channels: int = field(default=0, metadata={"added": True})
 
     def __post_init__(self) -> None:
         if self.function in BINARY:
@@ -66,6 +68,10 @@ TAME = 1000.0
 """What numbers around one may become in a chain, when its inputs have the right signs and sizes."""
 
 
+EXACT = frozenset(("whole", "relu", "clip", "max", "min", "neg", "abs"))
+"""Steps that round nothing."""
+
+
 @dataclass(frozen=True)
 class Chain:
     """Steps applied one after the other; hashable, part of a problem's identity."""
@@ -86,6 +92,30 @@ class Chain:
     def operand_names(self) -> tuple[str, ...]:
         """What families call these tensors: operand0, operand1 and so on."""
         return tuple(f"operand{k}" for k in range(self.operands))
+
+    @property
+    def operand_channels(self) -> dict[int, int]:
+        """How many channels the operands of channels have, by their numbers."""
+        return {step.operand: step.channels for step in self.steps if step.operand is not None and step.channels}
+
+    @property
+    def of_whole(self) -> bool:
+        """Whether it starts from a sum of products of whole numbers, which has to be computed without an error."""
+        return bool(self.steps) and self.steps[0].function == "whole"
+
+    @property
+    def quantises_exactly(self) -> bool:
+        """Whether an exact value gives the same result everywhere, though a step rounds to whole numbers: between two
+        roundings there is at most one product, which nothing can be contracted with."""
+        pending = False
+        for step in self.steps:
+            if step.function == "mul" and not pending:
+                pending = True
+            elif step.function in ("quotient", "saturate"):
+                pending = False
+            elif step.function not in EXACT:
+                return False
+        return True
 
     @property
     def has_domain(self) -> bool:
@@ -154,7 +184,10 @@ class Chain:
         LOAD(operandK, offset). The template includes elements.cl or vectors.cl, which say what TYPE is.
         """
         parameters = "".join(f", __global const TYPE *restrict {name}" for name in self.operand_names)
-        statements = self.source("(value)", [f"LOAD({name}, offset)" for name in self.operand_names])
+        channels = self.operand_channels
+        places = [f"(offset) % {channels[k]}" if k in channels else "offset" for k in range(self.operands)]
+        operands = [f"LOAD({name}, {place})" for name, place in zip(self.operand_names, places, strict=True)]
+        statements = self.source("(value)", operands)
         return f"#define OPERAND_PARAMETERS {parameters}\n#define EPILOGUE(value, T, LOAD, offset) {{ {statements} }}\n"
 
 

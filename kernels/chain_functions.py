@@ -52,6 +52,25 @@ def _expm1_below(v: Array) -> Array:
     return np.expm1(np.minimum(v, 0))
 
 
+def _quotient(v: Array, divisor: Array, *_: float) -> Array:
+    """Divide as float32 does: the quotient is the nearest one that the type has."""
+    return np.asarray(np.float32(v) / np.float32(divisor), np.float64)
+
+
+def _saturate(v: Array, low: float, high: float) -> Array:
+    """Round to the nearest whole number, the even one of two, within bounds; NaN becomes the lower one."""
+    known = np.float32(v)
+    return np.rint(np.where(known > low, np.minimum(known, high), low)).astype(np.float64)
+
+
+def _nearest(quotient: str, correction: str) -> str:
+    """Return the division whose error a remainder without an error corrects; what is infinite has no remainder."""
+    return (
+        f"{{{{ const {{T}} near_ = {quotient}, rest_ = fma(-near_, {{x}}, {{v}});"
+        f" {{v}} = fabs(near_) < ({{T}})(INFINITY) ? {correction} : near_; }}}}"
+    )
+
+
 UNARY = {
     "relu": Function(0, lambda v: np.maximum(v, 0), "{v} = {v} < ({T})(0.0f) ? ({T})(0.0f) : {v};"),
     "leaky_relu": Function(1, lambda v, a: np.where(v < 0, v * a, v), "{v} = {v} < ({T})(0.0f) ? {v} * {x} : {v};"),
@@ -144,6 +163,12 @@ UNARY = {
         " ((float *)&rounded_)[lane_] = vload_half(0, (const half *)&bits_); }} {v} = rounded_; }}",
         discontinuous=True,
     ),
+    "whole": Function(0, lambda v: v, ""),
+    "quotient": Function(2, _quotient, _nearest("{v} * {y}", "fma(rest_, {y}, near_)")),
+    "saturate": Function(2, _saturate, "{v} = rint({v} > {x} ? ({v} < {y} ? {v} : {y}) : {x});", discontinuous=True),
+    "one_for_zero": Function(
+        0, lambda v: np.where(v == 0, 1, v), "{v} = {v} == ({T})(0.0f) ? ({T})(1.0f) : {v};", discontinuous=True
+    ),
     "sqrt": _called("sqrt", np.sqrt, domain=True),
     "exp": _called("exp", np.exp),
     "log": _called("log", np.log, domain=True),
@@ -163,7 +188,12 @@ UNARY = {
 }
 """Functions of the value and scalars: leaky_relu(slope), threshold(edge), shrink(edge, bias), elu(alpha),
 selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha). half rounds to float16, and
-what is too large becomes infinite."""
+what is too large becomes infinite.
+
+Of quantised numbers: whole says that the value is a sum of products of whole numbers and below 2 ** 24, so that float32
+has it whatever the order; it computes nothing. quotient(divisor, reciprocal) is the division of float32, which devices
+do not have to have: with the nearest float to the reciprocal and the remainder it needs none (Markstein). saturate(low,
+high) rounds to whole numbers within bounds."""
 
 
 def _remainder(v: str, x: str) -> str:
@@ -177,6 +207,7 @@ BINARY = {
     "sub": Function(1, np.subtract, "{v} = {v} - {x};"),
     "mul": Function(1, np.multiply, "{v} = {v} * {x};"),
     "div": Function(1, np.divide, "{v} = {v} / {x};", domain=True),
+    "ratio": Function(1, _quotient, _nearest("{v} / {x}", "near_ + rest_ / {x}"), domain=True),
     "pow": Function(1, np.power, "{v} = pow({v}, {x});", domain=True),
     "max": Function(1, np.maximum, "{v} = {v} > {x} || {v} != {v} ? {v} : {x};"),
     "min": Function(1, np.minimum, "{v} = {v} < {x} || {v} != {v} ? {v} : {x};"),
@@ -184,7 +215,7 @@ BINARY = {
     "mod": Function(1, np.mod, _remainder("{v}", "{x}"), domain=True, discontinuous=True),
     "fmod": Function(1, np.fmod, "{v} = fmod({v}, {x});", domain=True, discontinuous=True),
 }
-"""Functions of the value and one scalar or one operand."""
+"""Functions of the value and one scalar or one operand. ratio is a division that is rounded as quotient's."""
 
 SWAPPED = {
     "sub": Function(1, lambda v, x: x - v, "{v} = {x} - {v};"),

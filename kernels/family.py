@@ -132,8 +132,9 @@ class TensorSpec:
 
 
 def operand_specs(chain: Chain, shape: tuple[int, ...], dtype: str = FLOAT) -> tuple[TensorSpec, ...]:
-    """Return the operands of an epilogue, shaped as the output."""
-    return tuple(TensorSpec(name, shape, dtype=dtype) for name in chain.operand_names)
+    """Return the operands of an epilogue, shaped as the output or one number for each of its channels."""
+    shapes = dict(enumerate([shape] * chain.operands)) | {k: (size,) for k, size in chain.operand_channels.items()}
+    return tuple(TensorSpec(name, shapes[k], dtype=dtype) for k, name in enumerate(chain.operand_names))
 
 
 @dataclass(frozen=True)
@@ -298,8 +299,10 @@ class KernelFamily(ABC):
         in so that sums keep unit variance. Where the chain has a domain (sqrt, log, division by a tensor) everything
         is drawn from [0.5, 1.5], weights divided by their fan-in so that sums stay positive and around one;
         activations, biases and operands are multiplied with the factors that the chain wants. Among the floats of the
-        first input that has any are a few values that the op must survive (hard_values.py).
+        first input that has any are a few values that the op must survive (hard_values.py). Where a chain says that it
+        is of whole numbers, all but its operands are, and their sums of products are below 2 ** 24.
         """
+        whole = any(isinstance(value, Chain) and value.of_whole for value in vars(problem).values())
         chains = [value for value in vars(problem).values() if isinstance(value, Chain) and value.has_domain]
         factors = chains[0].factors() if chains else ()
         inputs = {}
@@ -309,6 +312,9 @@ class KernelFamily(ABC):
             fan_in = math.prod(spec.shape[1:]) if len(spec.shape) == 4 else spec.shape[0] if weight else 1
             if not ELEMENT_TYPES[spec.dtype].is_float:
                 values = _whole(spec, generator)
+            elif whole and not operand:
+                most = max(1, min(127, 2**23 // (255 * fan_in))) if weight else 255
+                values = generator.integers(-most, most, spec.shape, endpoint=True).astype(spec.dtype)
             elif factors:
                 values = generator.uniform(0.5, 1.5, spec.shape).astype(spec.dtype)
                 values *= 1 / fan_in if weight else factors[1 + int(operand)] if operand else factors[0]
@@ -318,7 +324,7 @@ class KernelFamily(ABC):
             inputs[spec.name] = values
         floats = (spec for spec in self.inputs(problem) if ELEMENT_TYPES[spec.dtype].is_float and not spec.constant)
         first = next((spec.name for spec in floats), "")
-        if first:
+        if first and not whole:
             elements = min(inputs[first].size, math.prod(self.output(problem).shape))
             dtype, exact = inputs[first].dtype.name, not self.tolerance(problem).relative
             hard = hard_values(self.survival(problem), problem, elements, dtype, exact)
@@ -380,20 +386,21 @@ def _whole(spec: TensorSpec, generator: np.random.Generator) -> Array:
 
 
 ADDED: Mapping[str, bool] = {"added": True}
-"""Metadata of a field that a problem did not always have: at its default it is left out of problem_to_dict, so that
-what caches know of such problems is found."""
+"""Metadata of a field that a problem, or a part of one, did not always have: at its default it is left out of
+problem_to_dict, so that what caches know of such problems is found."""
 
 
 def problem_to_dict(problem: Any) -> dict[str, Any]:
     """Return a problem as plain JSON values (tuples become lists)."""
-    plain: dict[str, Any] = _plain(dataclasses.asdict(problem))
-    for each in dataclasses.fields(problem):
-        if each.metadata == ADDED and getattr(problem, each.name) == each.default:
-            del plain[each.name]
-    return plain
+    values = {each: getattr(problem, each.name) for each in dataclasses.fields(problem)}
+    return {
+        each.name: _plain(value) for each, value in values.items() if each.metadata != ADDED or value != each.default
+    }
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return problem_to_dict(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -295,10 +295,13 @@ def _by_winograd(problem: ConvProblem, limits: DeviceLimits) -> dict[str, int] |
 
 
 def _winograds(problem: ConvProblem) -> dict[int, Winograd]:
-    """By ALG, in how large tiles the problem can be computed by Winograd's algorithm; few channels gain nothing."""
+    """By ALG, in how large tiles the problem can be computed by Winograd's algorithm. Few channels gain nothing, and
+    its sums of whole numbers would have fractions."""
     stride, channels = problem.strides[0], (problem.in_channels, problem.out_channels)
     plain = problem.kernel == (3, 3) and problem.dilations == (1, 1) and problem.groups == 1 and not problem.planes
     if not plain or problem.strides != (stride, stride) or min(channels) < winograd.LEAST_CHANNELS:
+        return {}
+    if problem.epilogue.of_whole:
         return {}
     return {
         outputs: Winograd(problem.batch, problem.output_size, *channels, stride, outputs, problem.dtype)

@@ -74,6 +74,10 @@ AS_ONNX: list[tuple[Step, str, dict[str, Any], list[float | None]]] = [
 ]
 
 
+QUANTISED = ("whole", "quotient", "saturate", "one_for_zero", "ratio")
+"""Steps of test_quantised_steps.py."""
+
+
 @pytest.mark.parametrize(("step", "op", "attributes", "constants"), AS_ONNX)
 def test_a_step_is_what_onnx_says(
     run_node: Callable[..., Any], step: Step, op: str, attributes: dict[str, Any], constants: list[float | None]
@@ -84,7 +88,8 @@ def test_a_step_is_what_onnx_says(
 
 
 def test_every_function_is_compared() -> None:
-    assert {step.function for step, *_ in AS_ONNX} == UNARY.keys() - {"half"} | BINARY.keys() - {"mod"}
+    compared = {step.function for step, *_ in AS_ONNX}
+    assert compared == UNARY.keys() - {"half", *QUANTISED} | BINARY.keys() - {"mod", *QUANTISED}
 
 
 def test_half_rounds_to_the_nearest_even_number_and_overflows() -> None:
@@ -105,7 +110,7 @@ def test_a_remainder_has_the_sign_of_the_divisor() -> None:
 def test_nan_passes_through(function: str) -> None:
     values = (1.0, 2.0)[: UNARY[function].values] if function in UNARY else (1.0,)
     chain = Chain((Step(function, values),))
-    assert np.isnan(chain.apply(float32([np.nan]))).all() == (function not in ("threshold", "shrink"))
+    assert np.isnan(chain.apply(float32([np.nan]))).all() == (function not in ("threshold", "shrink", "saturate"))
     assert not re.search(r"\b(fmin|fmax|min|max|clamp)\b", chain.source("v"))
 
 

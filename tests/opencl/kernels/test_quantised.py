@@ -1,0 +1,65 @@
+"""Test that kernels quantise and multiply whole numbers without an error: equal to numpy in every element."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.chain import Chain, Step
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from tests.kernels.quantised import SCALES, quantised, ties
+from tests.opencl.conftest import KernelBench
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_quantising_is_exact(bench: KernelBench, scale: float) -> None:
+    values, family = ties(scale), family_of("Elementwise")
+    chain = quantised(scale, -119, 136)
+    chains = {
+        "quotient": (chain, {}),
+        "ratio": (Chain((Step("ratio", operand=0), chain.steps[1])), {"operand0": np.full(1, scale, np.float32)}),
+    }
+    for name, (steps, operands) in chains.items():
+        shapes = tuple(each.shape for each in operands.values())
+        problem = ElementwiseProblem(values.shape, shapes, values.shape, steps)
+        inputs = {"input": values, **operands}
+        got, wrong = bench.run(family, problem, family.default(problem, bench.limits), inputs)
+        assert not wrong
+        np.testing.assert_array_equal(got, family.reference(problem, inputs), err_msg=name)
+
+
+def requantised(channels: int) -> Chain:
+    return Chain((Step("whole"), Step("mul", operand=0, channels=channels), Step("saturate", (-119, 136))))
+
+
+PRODUCTS: dict[str, tuple[str, Any]] = {
+    "product": ("MatMul", MatMulProblem(13, 150, 37, True, requantised(37))),
+    "product of one row": ("MatMul", MatMulProblem(1, 300, 64, True, requantised(64))),
+    "3x3": ("Conv", ConvProblem(1, 9, 11, 32, 48, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=requantised(48))),
+    "planes": (
+        "Conv",
+        ConvProblem(1, 9, 11, 3, 21, (3, 3), pads=(1, 1, 1, 1), epilogue=requantised(21), layout="NCHW"),
+    ),
+    "depthwise": (
+        "DepthwiseConv",
+        DepthwiseProblem(1, 9, 7, 19, (3, 3), (1, 1), (1, 1, 1, 1), bias=True, epilogue=requantised(19)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("op", "problem"), PRODUCTS.values(), ids=PRODUCTS)
+def test_products_of_whole_numbers_are_exact(bench: KernelBench, op: str, problem: Any) -> None:
+    family = family_of(op)
+    inputs = family.sample_inputs(problem, np.random.default_rng(2))
+    inputs["operand0"] = np.abs(inputs["operand0"]) / 300
+    want = family.reference(problem, inputs)
+    default = family.default(problem, bench.limits)
+    for configuration in [default, *family.starters(problem, bench.limits)[:2]]:
+        got, wrong = bench.run(family, problem, configuration, inputs)
+        assert not wrong
+        np.testing.assert_array_equal(got, want)
+    assert len(np.unique(want)) > 20
