@@ -19,8 +19,9 @@ class Step:
     """One step: `function` of the value so far, with `values` (scalars) or the tensor numbered `operand`.
 
     In an epilogue, an operand is shaped as the output, or it has one number for each of so many `channels`, which are
-    the output's last axis. With `swapped` the operand is the left side of a function that has two. Values are
-    `rounded`, so that the reference and the kernel see the same number; `swapped` is dropped where it changes nothing.
+    the output's last axis; one number is for all. With `swapped` the operand is the left side of a function that has
+    two. Values are `rounded`, so that the reference and the kernel see the same number; `swapped` is dropped where it
+    changes nothing.
     """
 
     function: str
@@ -111,7 +112,7 @@ class Chain:
         for step in self.steps:
             if step.function == "mul" and not pending:
                 pending = True
-            elif step.function in ("quotient", "saturate"):
+            elif step.function in ("quotient", "ratio", "saturate"):
                 pending = False
             elif step.function not in EXACT:
                 return False
@@ -185,10 +186,16 @@ class Chain:
         """
         parameters = "".join(f", __global const TYPE *restrict {name}" for name in self.operand_names)
         channels = self.operand_channels
-        places = [f"(offset) % {channels[k]}" if k in channels else "offset" for k in range(self.operands)]
-        operands = [f"LOAD({name}, {place})" for name, place in zip(self.operand_names, places, strict=True)]
+        operands = [_operand(name, channels.get(k, 0)) for k, name in enumerate(self.operand_names)]
         statements = self.source("(value)", operands)
         return f"#define OPERAND_PARAMETERS {parameters}\n#define EPILOGUE(value, T, LOAD, offset) {{ {statements} }}\n"
+
+
+def _operand(name: str, channels: int) -> str:
+    """Return what an epilogue reads of an operand, as a prelude has it."""
+    if channels == 1:
+        return f"(T)(ELEMENT({name}, 0))"
+    return f"LOAD({name}, (offset) % {channels})" if channels else f"LOAD({name}, offset)"
 
 
 EMPTY = Chain()

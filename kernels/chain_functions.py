@@ -166,9 +166,7 @@ UNARY = {
     "whole": Function(0, lambda v: v, ""),
     "quotient": Function(2, _quotient, _nearest("{v} * {y}", "fma(rest_, {y}, near_)")),
     "saturate": Function(2, _saturate, "{v} = rint({v} > {x} ? ({v} < {y} ? {v} : {y}) : {x});", discontinuous=True),
-    "one_for_zero": Function(
-        0, lambda v: np.where(v == 0, 1, v), "{v} = {v} == ({T})(0.0f) ? ({T})(1.0f) : {v};", discontinuous=True
-    ),
+    "one_for_zero": Function(0, lambda v: np.where(v == 0, 1, v), "{v} = {v} == ({T})(0.0f) ? ({T})(1.0f) : {v};"),
     "sqrt": _called("sqrt", np.sqrt, domain=True),
     "exp": _called("exp", np.exp),
     "log": _called("log", np.log, domain=True),

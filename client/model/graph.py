@@ -54,6 +54,22 @@ class Precision:
 
 ROUNDINGS: Mapping[str, str] = {name: f"RoundTo{ELEMENT_TYPES[name].rounding.title()}" for name in HALVES}
 """The operators of nodes that round float32 numbers to those of a shorter type, by the type. No model has them."""
+QUANTISE = "Quantise"
+"""The operator of a node that divides by attribute "scale" and rounds to whole numbers from "low" to "high"."""
+WHOLE_SUM = "WholeSum"
+"""That of a node that says that its input is a sum of products of whole numbers, below 2 ** 24."""
+RATIO = "Ratio"
+"""That of a division of which each digit counts."""
+ONE_FOR_ZERO = "OneForZero"
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A constant that was dequantised: `numbers`, from which the zero point is taken away, times `scales`, which have
+    as many axes and repeat along those of size 1."""
+
+    numbers: Array
+    scales: Array
 
 
 @dataclass(frozen=True)
@@ -140,7 +156,8 @@ class Graph:
 
     Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in a type of
     HALVES, with that type, `like_halves` those in float32 whose numbers are of such a type, `half_nodes` the model's
-    nodes that compute one. `precision` says what a plan makes of them. `path` is the model's file.
+    nodes that compute one. `precision` says what a plan makes of them. `scaled` has those of the constants that were
+    dequantised. `path` is the model's file.
     """
 
     name: str
@@ -158,6 +175,7 @@ class Graph:
     like_halves: frozenset[str] = frozenset()
     half_nodes: frozenset[str] = frozenset()
     precision: Precision = field(default_factory=Precision)
+    scaled: Mapping[str, Scaled] = field(default_factory=dict)
     path: str = field(default="", compare=False)
 
     @property

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Mapping
 
 from gputune.client.errors import MODEL_INPUT, Refusal, UnsupportedNodes
-from gputune.client.model.importer import QUANTISED_OPS, SUPPORTED_OPS
+from gputune.client.model.importer import SUPPORTED_OPS
 from gputune.client.model.importer.opening.types import NO_TENSOR, instead_of
 from gputune.client.suggestions import near
 
 _UNROLL = "export the model with its control flow decided: for one branch, or with the loop unrolled"
 _ON_HOST = "end the model before it, and do the rest on the host with the outputs of that model"
-_FLOAT = "the float32 model that this one was made from"
 
 NEAREST: Mapping[str, str] = {
     **dict.fromkeys(("If", "Loop", "Scan"), _UNROLL),
     **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique", "RoiAlign", "Multinomial"), _ON_HOST),
-    **dict.fromkeys(QUANTISED_OPS, _FLOAT),
     **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), "a Conv whose weights are the sines and cosines"),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
                     "an input of the model that the host fills with random numbers"),

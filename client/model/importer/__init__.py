@@ -27,10 +27,9 @@ from gputune.client.model.importer.opening.inputs import Input, Interface
 from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
 from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import data_files
-from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS, operator_of
+from gputune.client.model.importer.operators import SUPPORTED_OPS, operator_of
 
 __all__ = [
-    "QUANTISED_OPS",
     "SUPPORTED_OPS",
     "Imported",
     "Input",

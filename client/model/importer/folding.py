@@ -7,7 +7,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from gputune.client.model.graph import Array
+from gputune.client.model.graph import Array, Scaled
 from gputune.client.model.importer.messages import first_lines
 
 # fmt: off
@@ -66,3 +66,40 @@ def folded(node: onnx.NodeProto, feeds: Mapping[str, Array], opset: int) -> dict
     except Exception as error:  # the evaluator raises whatever its numpy code meets
         raise ValueError(f"has constant inputs but cannot be computed: {first_lines(error)}") from error
     return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
+
+
+_RESHAPES = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
+
+
+def as_scaled(node: onnx.NodeProto, constants: Mapping[str, Array], known: Mapping[str, Scaled]) -> Scaled | None:
+    """Return the whole numbers and scales of a constant that is folded, if these are simple to tell.
+
+    constants: what the node reads and computes. known: those that are so."""
+    if node.op_type == "DequantizeLinear":
+        return _dequantised(node, constants)
+    source = known.get(node.input[0]) if node.input else None
+    if source is None:
+        return None
+    shape = constants[node.output[0]].shape
+    if node.op_type == "Transpose":
+        order = next((tuple(item.ints) for item in node.attribute if item.name == "perm"), None)
+        return Scaled(source.numbers.transpose(order), source.scales.transpose(order))
+    if node.op_type == "Identity":
+        return source
+    if node.op_type in _RESHAPES and source.scales.size == 1:
+        return Scaled(source.numbers.reshape(shape), source.scales.reshape((1,) * len(shape)))
+    return None
+
+
+def _dequantised(node: onnx.NodeProto, constants: Mapping[str, Array]) -> Scaled | None:
+    stored, scale, *zeros = (constants[name] for name in node.input if name)
+    attributes = {item.name: item.i for item in node.attribute}
+    if scale.dtype != np.float32 or scale.ndim > 1 or attributes.get("block_size") or "float" in stored.dtype.name:
+        return None
+    shape = [1] * stored.ndim
+    if scale.size > 1:
+        shape[attributes.get("axis", 1)] = scale.size
+    numbers = stored.astype(np.int16 if stored.dtype.itemsize == 1 else np.int64)
+    if zeros and zeros[0].any():
+        numbers = numbers - zeros[0].astype(numbers.dtype).reshape(shape)
+    return Scaled(numbers, scale.reshape(shape))

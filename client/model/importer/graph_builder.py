@@ -16,15 +16,15 @@ import onnx
 from onnx import TypeProto, helper
 
 from gputune.client.errors import ModelError, Refusal
-from gputune.client.model.graph import Array, Graph, Names, Node, TensorInfo
+from gputune.client.model.graph import Array, Graph, Names, Node, Scaled, TensorInfo
 from gputune.client.model.importer.deciding import Deciding
-from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, folded
+from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, as_scaled, folded
 from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
 from gputune.client.model.importer.opening.ordering import taken_from_outside
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
 from gputune.client.model.importer.opening.weights import constant
-from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of, why_not
+from gputune.client.model.importer.operators import in_onnx, is_supported, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, STEERED
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
 from gputune.core.dtypes import ELEMENT_TYPES
@@ -58,6 +58,7 @@ class GraphBuilder:
         self.budget = Budget(sum(value.nbytes for value in constants.values()))
         self.origin = ""  # the model's node whose parts are being visited
         self.constants = dict(constants)
+        self.scaled: dict[str, Scaled] = {}
         self.tensors = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in constants.items()}
         self.tensors.update(inputs)
         self.deciding = Deciding(inputs, self.tensors, self.constants)
@@ -73,6 +74,7 @@ class GraphBuilder:
             raise ModelError(
                 f"model {self.path} has more than {MOST_NODES} nodes once operators are replaced by their definitions"
             )
+        node = in_onnx(node)
         reads = [name for name in node.input if name]
         known = all(name in self.constants for name in reads)
         standard = node.domain in STANDARD
@@ -109,7 +111,9 @@ class GraphBuilder:
         origins = [origin for node in graph.nodes for origin in node.origins]
         open_ones = {name for node in graph.nodes for name in self._at_run_time(node.op, node.inputs)}
         instead = {name: advice for name in open_ones if (advice := self.deciding.instead([name]))}
-        return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins}, instead=instead), found
+        node_ops = {origin: self.node_ops[origin] for origin in origins}
+        scaled = {name: each for name, each in self.scaled.items() if name in graph.constants}
+        return replace(graph, node_ops=node_ops, instead=instead, scaled=scaled), found
 
     def _refuse_results(self, graph: Graph, refused: Collection[str]) -> None:
         """Refuse nodes that compute, or read as a constant, what no kernel knows, and those whose shapes depend on the
@@ -161,7 +165,7 @@ class GraphBuilder:
     def _expand(self, index: int, node: onnx.NodeProto) -> bool:
         """Visit the body of an operator that no kernel knows, where ONNX defines one."""
         operator = operator_of(node)
-        if is_supported(operator) or is_quantised(operator):
+        if is_supported(operator):
             return False
         if any(name not in self.tensors for name in node.input if name):
             return False
@@ -236,6 +240,8 @@ class GraphBuilder:
         data = next((item.t for item in node.attribute if item.t.data_location == onnx.TensorProto.EXTERNAL), None)
         if data is None:
             self._compute(node, {name: self.constants[name] for name in node.input if name})
+            if (found := as_scaled(node, self.constants, self.scaled)) is not None:
+                self.scaled[node.output[0]] = found
         else:  # onnx would look for the file in the folder that the command was called from
             self._know({node.output[0]: constant(self.path, data)})
 

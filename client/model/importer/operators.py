@@ -2,29 +2,40 @@
 
 import onnx
 
-from gputune.client.model.graph import ROUNDINGS
+from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, ROUNDINGS, WHOLE_SUM
 from gputune.client.model.importer.inlining import has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.lowering.added import lowering_of
 from gputune.client.model.lowering.operators import LOWERINGS
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.model.passes.one_form import ONE_FORM_OPS
+from gputune.client.model.passes.quantised import QUANTISED_FORMS
 
-NO_MODELS = frozenset(("Elementwise", "Rearrange", *ROUNDINGS.values()))
+NO_MODELS = frozenset(("Elementwise", "Rearrange", ONE_FOR_ZERO, QUANTISE, RATIO, WHOLE_SUM, *ROUNDINGS.values()))
 """What no model holds, though it is lowered."""
 
-SUPPORTED_OPS = (frozenset(LOWERINGS) | ELEMENTWISE | ONE_FORM_OPS) - NO_MODELS
-# fmt: off
-QUANTISED_OPS = frozenset((
-    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",
-    "QLinearMatMul", "QuantizeLinear",
-))
-# fmt: on
+SUPPORTED_OPS = (frozenset(LOWERINGS) | ELEMENTWISE | ONE_FORM_OPS | QUANTISED_FORMS.keys()) - NO_MODELS
+
+
+COPIED = frozenset(("com.microsoft.DequantizeLinear", "com.microsoft.QuantizeLinear"))
+"""Operators that mean the same as ONNX's."""
 
 
 def operator_of(node: onnx.NodeProto) -> str:
-    """Return what an operator is called in tables: with its domain, unless that is ONNX's own."""
-    return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
+    """Return what an operator is called in tables: with its domain, unless that is ONNX's own or a copy of it."""
+    if node.domain in STANDARD or f"{node.domain}.{node.op_type}" in COPIED:
+        return node.op_type
+    return f"{node.domain}.{node.op_type}"
+
+
+def in_onnx(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a node as ONNX has it, where its operator is a copy."""
+    if node.domain in STANDARD or operator_of(node) != node.op_type:
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.domain = ""
+    return copy
 
 
 def is_supported(operator: str) -> bool:
@@ -32,13 +43,9 @@ def is_supported(operator: str) -> bool:
     return operator in SUPPORTED_OPS or lowering_of(operator) is not None
 
 
-def is_quantised(operator: str) -> bool:
-    return operator in QUANTISED_OPS or operator.startswith("QLinear")
-
-
 def why_not(operator: str) -> str:
     """Return why an operator that is not supported is refused."""
-    return "it computes with quantised numbers" if is_quantised(operator) else f"there are no kernels for {operator}"
+    return f"there are no kernels for {operator}"
 
 
 def may_run(node: onnx.NodeProto, opset: int) -> bool:

@@ -1,9 +1,8 @@
 """Cut a model into parts that run on the device, between nodes that stay in onnxruntime.
 
-cutting.py decides which nodes belong to which part. multiply_adds.py says how much work a node is, and quantised.py
-which nodes onnxruntime computes in int8. Shapes that onnx cannot infer are what onnxruntime infers (host_types.py) or
-what the model states (stated_types.py). rest.py makes the ONNX model that is left, and
-alone.py a model of a part.
+cutting.py decides which nodes belong to which part. multiply_adds.py says how much work a node is. Shapes that onnx
+cannot infer are what onnxruntime infers (host_types.py) or what the model states (stated_types.py). rest.py makes the
+ONNX model that is left, and alone.py a model of a part.
 """
 
 from gputune.client.model.parts.alone import alone

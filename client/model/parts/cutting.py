@@ -2,9 +2,9 @@
 
 A node's level is the highest of its producers, and one more if it runs on the device and reads what the host computes.
 The device's nodes of one level are a part. So no path leaves a part and comes back, and each part is a graph that runs
-at once. Three kinds of nodes stay on the host though they could run: a part with a small share of the multiply-adds,
-because each part costs a wait of its own; a part that hands over more numbers than it does multiply-adds, because that
-takes longer than to compute it; and a node next to quantised tensors, because onnxruntime computes such nodes in int8.
+at once. Two kinds of nodes stay on the host though they could run: a part with a small share of the multiply-adds,
+because each part costs a wait of its own; and a part that hands over more numbers than it does multiply-adds, because
+that takes longer than to compute it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from gputune.client.model.importer import (
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts.host_types import host_types
 from gputune.client.model.parts.multiply_adds import multiply_adds
-from gputune.client.model.parts.quantised import next_to_quantised
 from gputune.client.model.parts.stated_types import stated_types
 from gputune.client.model.parts.tensors import constant_tensor, described_tensor
 from gputune.core.dtypes import ELEMENT_TYPES
@@ -45,7 +44,6 @@ LEAST_PER_BYTE = 0.25
 cores of a CPU do ten while they copy it, so this is certain wherever the rest runs."""
 TOO_SMALL = f"their parts have less than {LEAST_SHARE:.0%} of the multiply-adds"
 COSTLY = "their parts hand over more numbers than they do multiply-adds"
-NEXT_TO_QUANTISED = "onnxruntime computes them in int8, with the QuantizeLinear or DequantizeLinear next to them"
 MOST_ROUNDS = 3
 """So often onnxruntime is asked for shapes that follow from those which it knew before."""
 
@@ -223,8 +221,6 @@ class _Scope:
                 self._on_host.add(place)
             elif unknown := next(filter(None, map(self._unknown, nodes)), None):
                 self._stay([place], f"the shapes after {self._origin_of(unknown)} are unknown")
-        protos = {place: self._protos[place] for place in sorted(self.nodes)}
-        self._stay(next_to_quantised(protos, self._on_host, imported.constants), NEXT_TO_QUANTISED)
         self._inner = {place: found for place in sorted(self._on_host) if (found := self._branches(place))}
 
     @classmethod

@@ -19,6 +19,7 @@ from gputune.client.model.passes.lift_lines import lift_lines
 from gputune.client.model.passes.mask_softmax import mask_softmax
 from gputune.client.model.passes.one_form import one_form
 from gputune.client.model.passes.one_hot import look_up_one_hot
+from gputune.client.model.passes.quantised import in_whole_numbers
 from gputune.client.model.passes.rearrangements import recognise_rearrangements
 from gputune.client.model.passes.recurrent import project_inputs
 from gputune.client.model.passes.sink_reshapes import sink_reshapes
@@ -26,7 +27,8 @@ from gputune.client.model.passes.softmax import recognise_softmax
 from gputune.client.model.passes.transposes import order_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    project_inputs,  # before all others: the product that it makes is one like any other
+    in_whole_numbers,  # before all others, which know floats and no quantised numbers
+    project_inputs,  # before the rest: the product that it makes is one like any other
     look_up_one_hot,  # before its product is one of many forms
     one_form,  # first: everything behind it knows one spelling of each operator
     fold_depth,  # before the passes that see through its transposes and reshapes

@@ -2,17 +2,19 @@
 
 A fused step costs no launch and no trip through memory. A residual Add is fused after the operand that is computed
 later, because by then the other operand exists. A discontinuous function begins an Elementwise node, so that it sees
-the numbers that its producer has written.
+the numbers that its producer has written; but whole numbers are quantised where they are computed, since these have no
+error that could become larger.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
-from gputune.client.model.graph import ROUNDINGS, Graph, Node
+from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, ROUNDINGS, WHOLE_SUM, Graph, Node
 from gputune.client.model.passes.elementwise_forms import LARGEST
 from gputune.client.model.passes.refusing import refusing
 from gputune.core.dtypes import ELEMENT_TYPES
-from gputune.kernels.chain import EMPTY, Chain, Step
+from gputune.kernels.chain import EMPTY, Chain, Step, rounded
 
 BINARY = {
     "Add": "add",
@@ -24,6 +26,7 @@ BINARY = {
     "PRelu": "prelu",
     "Pow": "pow",
     "Sub": "sub",
+    RATIO: "ratio",
 }
 SCALARS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "Celu": ("celu", {"alpha": 1.0}),
@@ -68,6 +71,8 @@ UNARY = {
     "Tan": "tan",
     "Tanh": "tanh",
     **{op: ELEMENT_TYPES[dtype].rounding for dtype, op in ROUNDINGS.items()},
+    ONE_FOR_ZERO: "one_for_zero",
+    WHOLE_SUM: "whole",
 }
 GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
 """By the attribute "approximate"."""
@@ -75,7 +80,7 @@ GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
 POWERS = {0.5: "sqrt", 2.0: "square", 3.0: "cube", -1.0: "reciprocal"}
 """Powers that are functions of their own, which cost less."""
 
-ELEMENTWISE = frozenset((*BINARY, *SCALARS, *UNARY, "Clip", "Gelu", "Identity"))
+ELEMENTWISE = frozenset((*BINARY, *SCALARS, *UNARY, QUANTISE, "Clip", "Gelu", "Identity"))
 POOLING = frozenset(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"))
 BROADCASTING = frozenset(("Einsum", "Elementwise"))
 """Operators whose operands may repeat along axes of the result; those of all others are shaped as it is."""
@@ -92,6 +97,15 @@ REDUCING = frozenset(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
 NORMALISING = frozenset(f"{kind}Normalization" for kind in ("Group", "Instance", "Layer", "Lp", "MeanVariance", "RMS"))
+OF_CHANNELS = {"Conv": 1, "Gemm": -1}
+"""Operators that add up products of whole numbers without an error, and the axis of their channels."""
+
+UNROUNDED = frozenset(("Elementwise", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", *MOVING)) - {
+    "Resize",
+    "Upsample",
+}
+"""Operators that leave the numbers as they are which their chain begins with."""
+
 WITH_EPILOGUE = POOLING | REDUCING | NORMALISING | BROADCASTING | MOVING | {"Conv", "ConvTranspose", "Gemm"}
 
 
@@ -138,14 +152,31 @@ class _Fusion:
     def _fits(self, producer: Node, value: str, chain: Chain, operands: tuple[str, ...], reader: Node) -> bool:
         shapes = [self.graph.shape(name) for name in (value, reader.output)]
         if producer.op not in BROADCASTING:
-            shapes += [self.graph.shape(name) for name in operands]
-        alone = self.uses[value] == reader.inputs.count(value) and value not in operands and not chain.discontinuous
-        return producer.op in WITH_EPILOGUE and alone and len(set(shapes)) == 1
+            shapes += [self.graph.shape(name) for name in operands if not self._channels(producer, name)]
+        alone = self.uses[value] == reader.inputs.count(value) and value not in operands
+        return producer.op in WITH_EPILOGUE and alone and len(set(shapes)) == 1 and _stays_exact(producer, chain)
+
+    def _channels(self, producer: Node, operand: str) -> int:
+        """Return how many numbers an operand has if it has one for each channel of a product of whole numbers, or one
+        for all; 0 for any other."""
+        if producer.op not in OF_CHANNELS or not producer.chain.of_whole:
+            return 0
+        shape, output = self.graph.shape(operand), self.graph.shape(producer.output)
+        wanted = [1] * len(output)
+        wanted[OF_CHANNELS[producer.op]] = output[OF_CHANNELS[producer.op]]
+        padded = [1] * (len(output) - len(shape)) + list(shape)
+        return prod(shape) if padded in (wanted, [1] * len(output)) and shape != output else 0
 
     def _fuse(self, index: int, producer: Node, node: Node, chain: Chain, operands: tuple[str, ...]) -> None:
         known = tuple(dict.fromkeys((*producer.operands, *operands)))
         steps = tuple(
-            step if step.operand is None else replace(step, operand=known.index(operands[step.operand]))
+            step
+            if step.operand is None
+            else replace(
+                step,
+                operand=known.index(operands[step.operand]),
+                channels=self._channels(producer, operands[step.operand]),
+            )
             for step in chain.steps
         )
         fused = replace(
@@ -161,6 +192,17 @@ class _Fusion:
         else:
             self.nodes[index] = None
             self.append(fused)
+
+
+def _stays_exact(producer: Node, chain: Chain) -> bool:
+    """Return whether steps behind a producer give the same wherever they are computed."""
+    if chain.of_whole:
+        return producer.op in OF_CHANNELS
+    if not chain.discontinuous:
+        return True
+    whole = Chain((*producer.chain.steps, *chain.steps))
+    exact = whole.of_whole if producer.op in OF_CHANNELS else producer.op in UNROUNDED
+    return exact and whole.quantises_exactly
 
 
 def _readings(graph: Graph, node: Node) -> list[tuple[str, Chain, tuple[str, ...]]]:
@@ -193,6 +235,10 @@ def _unary(node: Node) -> Chain:
     if node.op in SCALARS:
         function, defaults = SCALARS[node.op]
         return Chain((Step(function, tuple(node.attributes.get(name, number) for name, number in defaults.items())),))
+    if node.op == QUANTISE:
+        scale = rounded(node.attributes["scale"])
+        saturate = Step("saturate", (node.attributes["low"], node.attributes["high"]))
+        return Chain((saturate,) if scale == 1 else (Step("quotient", (scale, 1 / scale)), saturate))
     if node.op == "Gelu":
         if (form := node.attributes.get("approximate", "none")) not in GELUS:
             raise ValueError(f"its approximation is {form!r}; none and tanh are supported")

@@ -107,9 +107,7 @@ def test_a_whole_model_is_one_node(in_parts: Any, tmp_path: Path) -> None:
 
 
 def test_without_any_part_only_the_model_is_written_with_a_warning(in_parts: Any, tmp_path: Path) -> None:
-    model = models.build(
-        "(float[1,8] x) => (float y)", "q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z)"
-    )
+    model = models.build("(float[1,8] x) => (float y)", "d = Cast<to=11>(x) y = Cast<to=1>(d)")
     ran = in_parts(model=model, dimensions=())
     assert ran.code == 0
     assert "warning: " in ran.err and "no part runs on the device; 2 nodes stay in onnxruntime (" in ran.err

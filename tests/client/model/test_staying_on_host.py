@@ -10,8 +10,8 @@ from onnx import helper, numpy_helper
 
 from gputune.client.generation.model_check import check_model
 from gputune.client.model.parts import Cut, cut_model, cutting, rest_of, told
-from tests.client.model.test_parts import WEIGHTS, check, check_parts, cut_of, drawn, ops, stand_in
-from tests.client.models import Array, build, numbers, save
+from tests.client.model.test_parts import check, check_parts, cut_of, drawn, ops, stand_in
+from tests.client.models import Array, build, save
 
 KEPT = {
     "If": "r = If (c2) <then_branch = g3 () => (float[4,4] p) { p = MatMul(h, w) },"
@@ -19,8 +19,6 @@ KEPT = {
     "Scan": "last, r = Scan<num_scan_inputs = 1, body = g3 (float[4] s, float[4] row) => (float[4] t, float[4] u)"
     " { t = Add(s, row) u = Identity(t) }>(zero, h)",
     "Det": "r = Det(h)",
-    "QuantizeLinear": "q = QuantizeLinear(h, s) r = DequantizeLinear(q, s)",
-    "DynamicQuantizeLinear": "q, s1, z1 = DynamicQuantizeLinear(h) r = DequantizeLinear(q, s1, z1)",
     "float64": "d = Cast<to=11>(h) n = Neg(d) r = Cast<to=1>(n)",
     "NonZero": "f = NonZero(h) c = Size(f) r = Cast<to=1>(c)",
 }  # fmt: skip
@@ -32,7 +30,7 @@ KEPT = {
 def test_what_cannot_run_in_a_taken_branch_stays_on_the_host(kept: str, decided: str, tmp_path: Path) -> None:
     """The branch is cut as a model of its own, and what is in the other is neither a part nor counted."""
     given = {"by a value": "bool c1, "}.get(decided, "")
-    weights: dict[str, tuple[int, ...] | Array] = {"w": (4, 4), "zero": np.zeros(4, np.float32), "s": numbers(0.1)}
+    weights: dict[str, tuple[int, ...] | Array] = {"w": (4, 4), "zero": np.zeros(4, np.float32)}
     weights["sixteen"] = np.array(16)
     condition = {"by a shape": "size = Size(x) c1 = Equal(size, sixteen)"}.get(decided, "")
     model = build(
@@ -54,37 +52,6 @@ def test_what_cannot_run_in_a_taken_branch_stays_on_the_host(kept: str, decided:
     (branching,) = (node for node in rest_of(cut, stand_in).graph.node if node.op_type == "If")
     taken, other = ([node.op_type for node in item.g.node] for item in branching.attribute)
     assert "Part" in taken and other == ["MatMul", "Neg"]
-
-
-@pytest.mark.parametrize(
-    ("between", "host"),
-    [
-        ("q = QuantizeLinear(b, s, z) d = DequantizeLinear(q, s, z)", {"b", "c"}),
-        ("r = Relu(b) q = QuantizeLinear(r, s, z) d = DequantizeLinear(q, s, z)", {"b", "r", "c"}),
-        ("r = Clip(b) t = Relu(r) q = QuantizeLinear(t, s, z) d = DequantizeLinear(q, s, z)", {"b", "r", "t", "c"}),
-        ("q = QuantizeLinear(b, s, z) p = DequantizeLinear(q, s, z) d = Transpose<perm=[0,1,3,2]>(p)", {"b", "d", "c"}),
-        ("t = MaxPool<kernel_shape=[1,1]>(b) q = QuantizeLinear(t, s, z) d = DequantizeLinear(q, s, z)",
-         {"b", "t", "c"}),
-        ("p = Relu(b) q = Cast<to=6>(p) d = DequantizeLinear(q, s)", {"c"}),
-        ("p = Exp(b) q = QuantizeLinear(p, s, z) r = DequantizeLinear(q, s, z) d = Tanh(r)", {"p", "d"}),
-        ("q = Cast<to=11>(b) d = Cast<to=1>(q)", set()),
-    ],
-)  # fmt: skip
-def test_nodes_next_to_quantised_tensors_stay_on_the_host(between: str, host: set[str], tmp_path: Path) -> None:
-    """onnxruntime computes them in int8; a weight that is quantised is a constant, and no such tensor."""
-    model = build(
-        "(float[1,8,16,16] x) => (float y)",
-        f"""v1 = DequantizeLinear(bytes, s) a = Conv<pads=[1,1,1,1]>(x, v1) e = Exp(a) b = Conv<pads=[1,1,1,1]>(e, v)
-            {between} c = Conv<pads=[1,1,1,1]>(d, v) g = Exp(c) y = Conv<pads=[1,1,1,1]>(g, v)""",
-        {**WEIGHTS, "bytes": np.ones((8, 8, 3, 3), np.int8)},
-        opset=17,
-    )
-    cut = cut_of(model, tmp_path)
-    found = {cut.imported.model.graph.node[place].output[0] for place in cut.host}
-    assert found - {"q", "p" if "p = Deq" in between else "", "r" if "r = Deq" in between else "", "d"} == host - {"d"}
-    assert cut.stays == ({cutting.NEXT_TO_QUANTISED: len(host)} if host else {})
-    assert not host or f"; {len(host)} of them could run, but onnxruntime computes them in int8" in told(cut)
-    check(cut, {"x": np.random.default_rng(0).standard_normal((1, 8, 16, 16), dtype=np.float32)})
 
 
 SCALED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> small (float[n,16] x) => (float y)
@@ -135,7 +102,7 @@ def test_what_is_refused_is_not_read(behind: str, tmp_path: Path, monkeypatch: p
                small (float[4,16] x) => (float y) {{
                 t = mine.Trees<numbers = [1, 2, 3], words = ["a"]>(x) {behind}
                 p = ai.onnx.ml.TreeEnsembleRegressor<nodes_values = [1.0, 2.0]>(x)
-                q, r, s = DynamicQuantizeLinear(x) y = MatMul(x, w) }}"""
+                q = NonZero(x) y = MatMul(x, w) }}"""
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(numpy_helper.from_array(np.ones((16, 16), np.float32), "w"))
     model.graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in ("k" if behind else "t", "p"))

@@ -1,0 +1,238 @@
+"""Hold the tensors of a quantised model as whole numbers in float32, and write moves and products of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gputune.client.model.graph import QUANTISE, Array, Graph, Node, TensorInfo
+from gputune.client.model.passes.additions import Work
+from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
+
+BYTES = ("int8", "uint8", "int16", "uint16")
+"""Types of quantised tensors; products are of whole numbers where both have one byte."""
+SCALES = (2.0**-100, 2.0**100)
+"""Between these no remainder of a division is subnormal, so it is exact on devices that have no such numbers."""
+
+# fmt: off
+MOVES = frozenset((
+    "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Relu", "Reshape", "Slice", "SpaceToDepth",
+    "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+))
+# fmt: on
+"""Operators whose results are numbers of their first input, or zero, whatever positive scale these have."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A float32 tensor of whole numbers from `low` to `high`; `scale` makes numbers of them."""
+
+    tensor: str
+    low: int
+    high: int
+    scale: float = 1.0
+
+    @property
+    def most(self) -> int:
+        return max(-self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A float32 tensor of exact sums, and what each is to be multiplied with."""
+
+    tensor: str
+    factor: Array
+
+
+class WholeNumbers(Work):
+    """The nodes so far. numbers: the whole numbers of quantised tensors, by these and their zero points; values: those
+    of tensors that were dequantised; sums: of the results of products. kept: the model's nodes of which float16 would
+    make something else."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.numbers: dict[tuple[str, int | str], Whole] = {}
+        self.values: dict[str, Whole] = {}
+        self.sums: dict[str, Sum] = {}
+        self.kept: set[str] = set()
+
+    def add(self, node: Node, op: str, inputs: Sequence[str], output: str, **attributes: object) -> str:
+        """Append a node that stands for one of the model's, and return what it computes."""
+        name = node.name if output in node.outputs else output
+        self.nodes.append(Node(op, name, tuple(inputs), (output,), attributes, origins=node.origins))
+        return output
+
+    def new(
+        self, node: Node, op: str, inputs: Sequence[str], wanted: str, shape: tuple[int, ...], **more: object
+    ) -> str:
+        """Append a node that computes a new tensor of float32."""
+        return self.add(node, op, inputs, self.tensor(wanted, TensorInfo(shape)), **more)
+
+    def stored(self, node: Node, whole: str, zero: int | str, output: str) -> None:
+        """Append what computes the integers of a quantised tensor."""
+        shape = self.info(output).shape
+        if zero:
+            point = self.constant(f"{output}/zero", zero) if isinstance(zero, int) else zero
+            whole = self.new(node, "Add", (whole, point), f"{output}/float", shape)
+        self.add(node, "Cast", (whole,), output)
+
+    def scale(self, node: Node, index: int) -> Array:
+        """Return a scale that is known."""
+        name = node.inputs[index]
+        value = self.value(node, name, "scale")
+        if name in self.graph.halves or value.dtype != np.float32:
+            raise node.unsupported(f"its scale {name!r} is {'float16' if name in self.graph.halves else value.dtype}")
+        if not ((value >= SCALES[0]) & (value <= SCALES[1])).all():
+            raise node.unsupported(f"its scale {name!r} is not between 2 ** -100 and 2 ** 100")
+        return value
+
+    def zero(self, node: Node, index: int) -> Array:
+        """Return a zero point that is known, 0 where it is absent."""
+        value = self.known(node, index, "zero point")
+        return np.zeros((), np.int64) if value is None else value.astype(np.int64)
+
+    def one(self, node: Node, value: Array, what: str) -> Array:
+        """Return the only number of a scale or zero point."""
+        if value.size != 1:
+            raise node.unsupported(f"it has {value.size} {what}s; 1 is supported")
+        return value.reshape(())
+
+    def limits(self, node: Node, tensor: str) -> tuple[int, int]:
+        """Return the least and the largest number that a quantised tensor can have."""
+        dtype = self.info(tensor).dtype
+        if dtype not in BYTES:
+            raise node.unsupported(f"{tensor!r} is {dtype}; {', '.join(BYTES)} are supported")
+        known = np.iinfo(dtype)
+        return int(known.min), int(known.max)
+
+    def whole(self, node: Node, tensor: str, zero: int | str) -> Whole:
+        """Return the whole numbers of a quantised tensor, less a zero point; a name is of one that is computed."""
+        if (tensor, zero) not in self.numbers:
+            low, high = self.limits(node, tensor)
+            shape = self.info(tensor).shape
+            found = self.new(node, "Cast", (tensor,), f"{tensor}/float", shape)
+            if isinstance(zero, str):
+                point = self.new(node, "Cast", (zero,), f"{zero}/float", self.info(zero).shape)
+                found = self.new(node, "Sub", (found, point), f"{tensor}/whole", shape)
+                low, high = low - high, high - low
+            elif zero:
+                point = self.constant(f"{tensor}/zero", zero)
+                found = self.new(node, "Sub", (found, point), f"{tensor}/whole", shape)
+                low, high = low - zero, high - zero
+            self.numbers[tensor, zero] = Whole(found, low, high)
+        return self.numbers[tensor, zero]
+
+    def zero_of(self, node: Node, index: int) -> int | str:
+        """Return the zero point of a whole tensor, the name of one that is computed."""
+        name = node.inputs[index] if index < len(node.inputs) else ""
+        if name and name not in self.graph.constants:
+            if self.info(name).size != 1:
+                raise node.unsupported(f"its zero point {name!r} has several numbers, and is computed at run time")
+            return name
+        return int(self.one(node, self.zero(node, index), "zero point"))
+
+    def move(self, node: Node) -> None:
+        """Append a move, and the same of whole numbers where it moves such."""
+        sources = [name for name in node.inputs if name] if node.op == "Concat" else node.inputs[:1]
+        if len(node.outputs) == 1 and node.op == "Relu" and sources[0] in self.sums:
+            known = self.sums[sources[0]]
+            whole = self.new(node, "Relu", (known.tensor,), f"{node.output}/sum", self.info(node.output).shape)
+            self.sums[node.output] = replace(known, tensor=whole)
+        if all(name in self.values for name in sources):
+            found = [self.values[name] for name in sources]
+            if len({one.scale for one in found}) == 1:
+                for output, whole in self._moved(node, found):
+                    self.values[output] = whole
+                    factor = self.constant(f"{output}/scale", whole.scale)
+                    self.add(node, "Mul", (whole.tensor, factor), output)
+                return
+        zeros = [zero for name, zero in self.numbers if name == sources[0] and isinstance(zero, int)]
+        for zero in zeros if node.op != "Relu" else ():
+            if all((name, zero) in self.numbers for name in sources):
+                for output, whole in self._moved(node, [self.numbers[name, zero] for name in sources]):
+                    self.numbers[output, zero] = whole
+                    self.stored(node, whole.tensor, zero, output)
+                return
+        self.nodes.append(node)
+
+    def _moved(self, node: Node, sources: Sequence[Whole]) -> Iterator[tuple[str, Whole]]:
+        """Append a move of whole numbers; yield its results, by the outputs of the model's node."""
+        shapes = {name: self.info(name).shape for name in node.outputs if name}
+        made = {name: self.tensor(f"{name}/whole", TensorInfo(shape)) for name, shape in shapes.items()}
+        inputs = (*(each.tensor for each in sources), *node.inputs[len(sources) :])
+        self.nodes.append(
+            replace(
+                node,
+                name=f"{node.name}/whole",
+                inputs=inputs,
+                outputs=tuple(made.get(name, "") for name in node.outputs),
+            )
+        )
+        low, high = min(each.low for each in sources), max(each.high for each in sources)
+        for name in shapes if node.op != "MaxPool" else node.outputs[:1]:
+            yield name, Whole(made[name], max(low, 0) if node.op == "Relu" else low, high, sources[0].scale)
+
+    def multiply(self, node: Node) -> bool:
+        """Append a product of dequantised tensors as one of whole numbers. Return whether it is one."""
+        left, right = (self._factor(name) for name in node.inputs[:2])
+        scaled = ("alpha", "beta")
+        if left is None or right is None or any(node.attributes.get(name, 1.0) != 1.0 for name in scaled):
+            return False
+        if len(self.info(node.output).shape) > 4 and node.op == "Conv":  # of volumes several convolutions are made
+            return False
+        factor = output_scales(self, node, left, right)
+        if factor is None:
+            return False
+        bias = node.inputs[2] if len(node.inputs) > 2 else ""
+        known = self.graph.scaled.get(bias)
+        whole = None
+        if known is not None and np.array_equal(
+            np.broadcast_to(factor.ravel(), known.numbers.shape), known.scales + 0 * known.numbers.astype(np.float32)
+        ):
+            whole = known.numbers
+        total = Sum(whole_product(self, node, left, right, whole), factor)
+        if not bias or whole is not None:
+            self.sums[node.output] = total
+            self.scaled_sum(node, total, node.output)
+            return True
+        shape = self.info(node.output).shape
+        bare = self.scaled_sum(node, total, self.tensor(f"{node.output}/bare", TensorInfo(shape)))
+        if node.op == "Conv":
+            if bias not in self.graph.constants:
+                raise self.graph.computed(node, "bias", bias)
+            value = self.graph.constants[bias]
+            bias = self.constant(f"{bias}/channels", value.reshape(-1, *[1] * (len(shape) - 2)))
+        self.add(node, "Add", (bare, bias), node.output)
+        return True
+
+    def _factor(self, tensor: str) -> Factor | None:
+        """Return a tensor that was dequantised from bytes as one side of a product."""
+        if (known := self.values.get(tensor)) is not None:
+            return Factor(known.tensor, known.most, np.asarray(known.scale)) if known.most <= 255 else None
+        scaled = self.graph.scaled.get(tensor)
+        if scaled is None or (most := int(np.abs(scaled.numbers).max(initial=0))) > 255:
+            return None
+        return Factor(scaled.numbers, most, scaled.scales)
+
+    def scaled_sum(self, node: Node, total: Sum, output: str) -> str:
+        """Append what makes numbers of sums."""
+        factor = self.constant(f"{output}/scale", total.factor)
+        return self.add(node, "Mul", (total.tensor, factor), output)
+
+    def quantised_sum(self, node: Node, total: Sum, scale: Array, zero: int, output: str) -> None:
+        """Append what makes quantised numbers of sums: one factor, and a rounding."""
+        shape = self.info(output).shape
+        factor = self.constant(f"{output}/scale", total.factor / np.float32(scale))
+        scaled = self.new(node, "Mul", (total.tensor, factor), f"{output}/scaled", shape)
+        self.quantise(node, scaled, np.float32(1), zero, output)
+
+    def quantise(self, node: Node, value: str, scale: Array, zero: int, output: str) -> None:
+        """Append what rounds to the numbers of a quantised tensor."""
+        shape, (low, high) = self.info(output).shape, self.limits(node, output)
+        limits = {"scale": float(scale), "low": low - zero, "high": high - zero}
+        whole = self.new(node, QUANTISE, (value,), f"{output}/whole", shape, **limits)
+        self.numbers[output, zero] = Whole(whole, low - zero, high - zero)
+        self.stored(node, whole, zero, output)
