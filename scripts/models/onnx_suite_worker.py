@@ -163,7 +163,7 @@ def cases(backend: Backend = Counting, files: Sequence[str] = ()) -> dict[tuple[
 
     def of_files(kind: str) -> Sequence[TestCase]:
         if kind == "node":
-            return [case for file in files if file not in KINDS.values() for case in _of_file(file)]
+            return [case for file in files if file not in KINDS.values() for case in of_file(file)]
         return load_model_tests(kind=kind) if kind in files else ()
 
     with patch.object(runner, "load_model_tests", of_files) if files else nullcontext():
@@ -178,7 +178,7 @@ def cases(backend: Backend = Counting, files: Sequence[str] = ()) -> dict[tuple[
 
 
 @functools.cache
-def _of_file(name: str) -> list[TestCase]:
+def of_file(name: str) -> list[TestCase]:
     """The node cases that a module of onnx makes; it makes them once in a process."""
     before = len(node._NodeTestCases)
     importlib.import_module(f"{node.__name__}.{name}")

@@ -63,60 +63,99 @@ def _take(work: WholeNumbers, node: Node) -> None:
 
 def _quantize_linear(work: WholeNumbers, node: Node) -> None:
     source, output = node.inputs[0], node.output
-    scale, zero = (
-        work.one(node, work.scale(node, 1), "scale"),
-        int(work.one(node, work.zero(node, 2), "zero point")),
-    )
-    if work.info(source).dtype != "float32" or source in work.graph.halves:
-        raise node.unsupported("its input is not float32")
+    _check(work, node, source)
+    if any(name not in work.graph.constants or work.info(name).size > 1 for name in node.inputs[1:] if name):
+        _quantize_along(work, node)
+        return
+    scale, zero = work.scale(node, 1), int(work.zero(node, 2).reshape(()))
     low, high = (limit - zero for limit in work.limits(node, output))
     known = work.values.get(source)
     if source in work.sums:
-        work.quantised_sum(node, work.sums[source], scale, zero, output)
+        work.quantised_sum(node, work.sums[source], scale.reshape(()), zero, output)
     elif known is not None and known.scale == scale and low <= known.low and known.high <= high:
         work.numbers[output, zero] = known
         work.stored(node, known.tensor, zero, output)
     else:
-        work.quantise(node, source, scale, zero, output)
+        work.quantise(node, source, scale.reshape(()), zero, output)
+
+
+def _quantize_along(work: WholeNumbers, node: Node) -> None:
+    """Quantise by a scale and a zero point that are computed, or that differ along an axis."""
+    (low, high), shape, output = work.limits(node, node.output), work.info(node.output).shape, node.output
+    steps = work.new(node, RATIO, (node.inputs[0], _along(work, node, 1)), f"{output}/steps", shape)
+    limits = {"scale": 1.0, "low": low - high, "high": high - low}
+    whole = work.new(node, QUANTISE, (steps,), f"{output}/rounded", shape, **limits)
+    zero = _along(work, node, 2)
+    for op, limit in (("Max", low), ("Min", high)):
+        bound = work.constant(f"{output}/{op}", float(limit))
+        if zero:
+            bound = work.new(node, "Sub", (bound, zero), f"{output}/{op}", work.info(zero).shape)
+        whole = work.new(node, op, (whole, bound), f"{output}/{op}/whole", shape)
+    name = node.inputs[2] if len(node.inputs) > 2 else ""
+    if name in work.graph.constants or not name:
+        if work.zero(node, 2).size == 1:
+            work.numbers[output, int(work.zero(node, 2).reshape(()))] = Whole(whole, low - high, high - low)
+    elif work.info(name).size == 1:
+        work.numbers[output, name] = Whole(whole, low - high, high - low)
+    work.stored(node, whole, zero or 0, output)
 
 
 def _dequantize_linear(work: WholeNumbers, node: Node) -> None:
     source, output = node.inputs[0], node.output
+    _check(work, node, output)
+    info, scale = work.info(node.inputs[1]), node.inputs[1]
+    if info.size == 1 and work.info(source).dtype != "int32" and _zero_is_one(work, node):
+        whole = work.whole(node, source, work.zero_of(node, 2))
+        if scale in work.graph.constants:
+            whole = replace(whole, scale=float(work.scale(node, 1).reshape(())))
+            work.values[output] = whole
+        work.add(node, "Mul", (whole.tensor, _along(work, node, 1)), output)
+        return
+    number = work.new(node, "Cast", (source,), f"{source}/float", work.info(output).shape)
+    if zero := _along(work, node, 2):
+        number = work.new(node, "Sub", (number, zero), f"{output}/whole", work.info(output).shape)
+    work.add(node, "Mul", (number, _along(work, node, 1)), output)
+
+
+def _check(work: WholeNumbers, node: Node, floats: str) -> None:
+    """Refuse conversions from and to what is no float32, and those of blocks."""
     if node.attributes.get("block_size"):
         raise node.unsupported("its scales are of blocks")
-    if work.info(output).dtype != "float32" or output in work.graph.halves:
-        raise node.unsupported("its output is not float32")
-    shape = work.info(output).shape
-    if node.inputs[1] not in work.graph.constants:
-        if work.info(node.inputs[1]).size != 1:
-            raise work.graph.computed(node, "scale", node.inputs[1])
-        whole = work.whole(node, source, work.zero_of(node, 2))
-        work.add(node, "Mul", (whole.tensor, node.inputs[1]), output)
-        return
-    scale = work.scale(node, 1)
-    if scale.size == 1 and work.info(source).dtype != "int32":
-        whole = replace(work.whole(node, source, work.zero_of(node, 2)), scale=float(scale))
-        work.values[output] = whole
-        work.add(node, "Mul", (whole.tensor, work.constant(f"{output}/scale", scale.reshape(()))), output)
-        return
-    along = [1] * len(shape)
-    if scale.size > 1:
-        along[int(node.attributes.get("axis", 1))] = scale.size
-    number = work.new(node, "Cast", (source,), f"{source}/float", shape)
-    if (zero := work.zero(node, 2)).any():
-        point = work.constant(f"{output}/zero", zero.reshape(along if zero.size > 1 else ()))
-        number = work.new(node, "Sub", (number, point), f"{output}/whole", shape)
-    factor = work.constant(f"{output}/scale", scale.reshape(along if scale.size > 1 else ()))
-    work.add(node, "Mul", (number, factor), output)
+    for name in (floats, *node.inputs[1:2]):
+        if work.info(name).dtype != "float32" or name in work.graph.halves:
+            dtype = "float16" if name in work.graph.halves else work.info(name).dtype
+            raise node.unsupported(f"{name!r} is {dtype}; float32 is supported")
+
+
+def _zero_is_one(work: WholeNumbers, node: Node) -> bool:
+    return len(node.inputs) < 3 or not node.inputs[2] or work.info(node.inputs[2]).size == 1
+
+
+def _along(work: WholeNumbers, node: Node, index: int) -> str:
+    """Return a scale or zero point in float32, so that it broadcasts along the axis of the node; "" for an absent
+    one."""
+    name = node.inputs[index] if index < len(node.inputs) else ""
+    if not name:
+        return ""
+    rank, count = len(work.info(node.output).shape), work.info(name).size
+    shape = [1] * rank if count > 1 else []
+    if count > 1:
+        shape[int(node.attributes.get("axis", 1)) % rank] = count
+    if name in work.graph.constants:
+        if index == 1:
+            work.scale(node, 1)
+        return work.constant(f"{name}/along", work.graph.constants[name].reshape(shape))
+    if work.info(name).dtype != "float32":
+        name = work.new(node, "Cast", (name,), f"{name}/float", work.info(name).shape)
+    same = work.info(name).shape == tuple(shape)
+    return name if same else work.new(node, "Reshape", (name,), f"{name}/along", tuple(shape))
 
 
 def _dynamic_quantize_linear(work: WholeNumbers, node: Node) -> None:
     """Take the range of a tensor, with zero in it, as that of a byte."""
     (source,), (output, scale, zero) = node.inputs, (*node.outputs, "", "")[:3]
-    shape = work.info(source).shape
-    if work.info(source).dtype != "float32" or source in work.graph.halves:
-        raise node.unsupported("its input is not float32")
-    nothing = work.constant(f"{output}/nothing", 0.0)
+    _check(work, node, source)
+    shape, nothing = work.info(source).shape, work.constant(f"{output}/nothing", 0.0)
     ends = {}
     for op, bound in (("ReduceMin", "Min"), ("ReduceMax", "Max")):
         end = work.new(node, op, (source,), f"{output}/{bound}/bare", (), keepdims=0)

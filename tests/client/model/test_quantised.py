@@ -9,10 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 from gputune.client.model.passes import whole_products
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
+from models.onnx_suite_worker import of_file
 from tests.client.models import Array, build
 from tests.client.plans import Lowered, assert_whole, computed_by_onnxruntime, ops
 
@@ -260,6 +262,26 @@ def test_sums_are_those_of_int64_whatever_the_runs(lowered: Lowered, monkeypatch
         plan = lowered(model)
         np.testing.assert_array_equal(evaluate(plan, {"x": x})["y"][0], want)
     assert ops(plan).count("Conv") > 1
+
+
+@pytest.mark.parametrize("group", ["convinteger", "qlinearconv", "qlinearmatmul"])
+def test_cases_of_onnx_are_right_with_parameters_that_are_known(lowered: Lowered, group: str) -> None:
+    """All but the first input, which else are computed at run time."""
+    ran = 0
+    for case in of_file(group):
+        model = onnx.ModelProto()
+        model.CopyFrom(case.model)
+        for given, wanted in case.data_sets:
+            values = dict(zip((item.name for item in model.graph.input), given, strict=True))
+            (name, value), *others = values.items()
+            model.graph.initializer.extend(numpy_helper.from_array(each, other) for other, each in others)
+            del model.graph.input[1:]
+            if any(each.dtype == np.float16 for each in given):
+                continue
+            got = evaluate(lowered(model), {name: value})
+            np.testing.assert_array_equal(got[model.graph.output[0].name], wanted[0])
+            ran += 1
+    assert ran
 
 
 def test_spellings_give_the_same_operations(lowered: Lowered) -> None:
