@@ -73,6 +73,9 @@ EXACT = frozenset(("whole", "relu", "clip", "max", "min", "neg", "abs"))
 """Steps that round nothing."""
 
 
+ROUNDED = frozenset(("add", "sub", "mul"))
+
+
 @dataclass(frozen=True)
 class Chain:
     """Steps applied one after the other; hashable, part of a problem's identity."""
@@ -149,7 +152,9 @@ class Chain:
         return Chain((*self.steps, step))
 
     def apply(self, value: Array, operands: Sequence[Array] = ()) -> Array:
-        """Return the chain in numpy (float64 inside, the value's dtype outside); operands broadcast."""
+        """Return the chain in numpy (float64 inside, the value's dtype outside); operands broadcast. Sums and products
+        of float32 are rounded to it, as kernels do, so that what is rounded to whole numbers behind them is the same.
+        """
         if not self.steps:
             return value
         result = value.astype(np.float64)
@@ -157,6 +162,8 @@ class Chain:
             for step in self.steps:
                 others = step.values if step.operand is None else (operands[step.operand].astype(np.float64),)
                 result = step.meaning.compute(result, *others)
+                if step.function in ROUNDED and value.dtype == np.float32:
+                    result = result.astype(np.float32).astype(np.float64)
             return np.asarray(result, dtype=value.dtype)
 
     def apply_to(self, value: Array, inputs: Mapping[str, Array]) -> Array:

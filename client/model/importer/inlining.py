@@ -16,6 +16,7 @@ import onnx.inliner
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from gputune.client.model.graph import Names
+from gputune.client.model.importer.microsoft import DOMAIN, body_of_microsoft, is_of_microsoft
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import every_node
 
@@ -26,6 +27,8 @@ MOST_NODES = 100_000
 def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
     """Return the function that defines a node's operator in this operator set, None where there is none. `types` are
     those of its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
+    if node.domain == DOMAIN:
+        return body_of_microsoft(node, opset, types)
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -59,6 +62,8 @@ def _squeeze_rows_only(nodes: Iterable[NodeProto]) -> None:
 
 def has_body(node: NodeProto, opset: int) -> bool:
     """Return whether there may be a function that defines a node's operator."""
+    if is_of_microsoft(node):
+        return True
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -162,6 +167,8 @@ def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) ->
 
 def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
     """Yield the attributes that a node leaves to its schema."""
+    if node.domain == DOMAIN:
+        return
     schema = onnx.defs.get_schema(node.op_type, opset_of(body), node.domain)
     for name in body.attribute:
         if name in schema.attributes and schema.attributes[name].default_value.name:

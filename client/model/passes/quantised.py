@@ -109,6 +109,9 @@ def _dequantize_linear(work: WholeNumbers, node: Node) -> None:
         if scale in work.graph.constants:
             whole = replace(whole, scale=float(work.scale(node, 1).reshape(())))
             work.values[output] = whole
+            if whole.scale == 1:
+                work.add(node, "Identity", (whole.tensor,), output)
+                return
         work.add(node, "Mul", (whole.tensor, _along(work, node, 1)), output)
         return
     number = work.new(node, "Cast", (source,), f"{source}/float", work.info(output).shape)

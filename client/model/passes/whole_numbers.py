@@ -110,6 +110,13 @@ class WholeNumbers(Work):
 
     def whole(self, node: Node, tensor: str, zero: int | str) -> Whole:
         """Return the whole numbers of a quantised tensor, less a zero point; a name is of one that is computed."""
+        if (tensor, zero) not in self.numbers and isinstance(zero, int):
+            for (name, other), known in list(self.numbers.items()):
+                if name == tensor and isinstance(other, int):
+                    shift = self.constant(f"{tensor}/shift", other - zero)
+                    moved = self.new(node, "Add", (known.tensor, shift), f"{tensor}/whole", self.info(tensor).shape)
+                    self.numbers[tensor, zero] = Whole(moved, known.low + other - zero, known.high + other - zero)
+                    break
         if (tensor, zero) not in self.numbers:
             low, high = self.limits(node, tensor)
             shape = self.info(tensor).shape

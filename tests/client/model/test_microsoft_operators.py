@@ -1,0 +1,111 @@
+"""Compare the quantising operators of com.microsoft with onnxruntime, in every element of bytes."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from gputune.client.model.reference import evaluate
+from tests.client.models import Array
+from tests.client.plans import Lowered, assert_whole, computed_by_onnxruntime
+
+FLOAT, BYTES, SIGNED = np.float32, np.uint8, np.int8
+RANDOM = np.random.default_rng(11)
+ADDED = [(0.02, 119, 0.03, 128, 0.04, 120), (0.5, 3, 0.25, 7, 0.5, 9), (0.0117, 0, 0.0231, 0, 0.0317, 0)]
+
+
+def pairs(dtype: Any) -> tuple[Array, Array]:
+    """All pairs of two bytes."""
+    every = np.arange(256, dtype=BYTES).view(dtype)
+    return np.repeat(every, 256), np.tile(every, 256)
+
+
+def several(dtype: Any, *shape: int) -> Array:
+    return RANDOM.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(dtype)
+
+
+def binary(dtype: Any, sa: float, za: int, sb: float, zb: int, sc: float, zc: int) -> list[Any]:
+    a, b = pairs(dtype)
+    below = 0 if dtype == BYTES else 128
+    return [a, FLOAT(sa), dtype(za - below), b, FLOAT(sb), dtype(zb - below), FLOAT(sc), dtype(zc - below)]
+
+
+MAPS = several(BYTES, 2, 8, 9, 11)
+MATRIX, ROWS = several(BYTES, 40, 24), several(BYTES, 5, 40)
+S24 = (RANDOM.random(24) * 0.01 + 0.001).astype(FLOAT)
+BIAS = RANDOM.integers(-9000, 9000, 24).astype(np.int32)
+FLOATS = RANDOM.standard_normal((5, 40)).astype(FLOAT)
+S, Z, SY, ZY = FLOAT(0.05), BYTES(119), FLOAT(0.013), BYTES(4)
+
+CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    **{f"QLinearAdd of {np.dtype(dtype)}, {each[0]}": ("QLinearAdd", binary(dtype, *each), {})
+       for each in ADDED for dtype in (BYTES, SIGNED)},
+    **{f"QLinearMul of {np.dtype(dtype)}, {each[0]}": ("QLinearMul", binary(dtype, *each[:4], each[4] / 3, each[5]), {})
+       for each in ADDED for dtype in (BYTES, SIGNED)},
+    "QLinearAdd of rows": ("QLinearAdd", [MAPS, S, Z, MAPS[:1, :, :1, :1].copy(), S, ZY, S, Z], {}),
+    "QLinearSigmoid": ("QLinearSigmoid", [np.arange(256, dtype=BYTES), S, Z, FLOAT(1 / 256), BYTES(0)], {}),
+    "QLinearSigmoid of int8": (
+        "QLinearSigmoid", [np.arange(-128, 128, dtype=SIGNED), S, SIGNED(7), FLOAT(1 / 256), SIGNED(-128)], {},
+    ),
+    "QLinearLeakyRelu": ("QLinearLeakyRelu", [np.arange(256, dtype=BYTES), S, Z, FLOAT(0.017), Z], {"alpha": 0.13}),
+    "QLinearGlobalAveragePool": (
+        "QLinearGlobalAveragePool", [MAPS, FLOAT(0.02), BYTES(9), SY, ZY], {"channels_last": 0},
+    ),
+    "QLinearAveragePool of other scales": (
+        "QLinearAveragePool", [MAPS, S, Z, FLOAT(0.031), ZY], {"kernel_shape": [2, 3], "strides": [1, 2]},
+    ),
+    "QLinearAveragePool": (
+        "QLinearAveragePool", [MAPS, S, Z, S, Z],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    "QLinearConcat": ("QLinearConcat", [S, Z, MAPS, S, Z, MAPS[:, :3].copy(), FLOAT(0.07), ZY], {"axis": 1}),
+    "QLinearSoftmax": ("QLinearSoftmax", [ROWS, S, Z, FLOAT(1 / 256), BYTES(0)], {"axis": -1, "opset": 13}),
+    "QLinearWhere": ("QLinearWhere", [ROWS > 99, ROWS, S, Z, ROWS[::-1].copy(), FLOAT(0.03), ZY, FLOAT(0.06), Z], {}),
+    "QGemm": ("QGemm", [ROWS, S, Z, MATRIX, FLOAT(0.01), BYTES(130), BIAS, FLOAT(0.4), ZY], {}),
+    "QGemm of channels": (
+        "QGemm", [ROWS, S, Z, MATRIX.T.copy(), S24, np.full(24, 128, BYTES), BIAS, FLOAT(0.4), ZY], {"transB": 1},
+    ),
+    "QGemm to floats": ("QGemm", [ROWS, S, Z, MATRIX, FLOAT(0.01), BYTES(130), BIAS], {}),
+    "DynamicQuantizeMatMul": ("DynamicQuantizeMatMul", [FLOATS, MATRIX, FLOAT(0.01), BYTES(130), S24], {}),
+    "DynamicQuantizeMatMul without bias": ("DynamicQuantizeMatMul", [FLOATS, MATRIX, S24], {}),
+    "MatMulIntegerToFloat": (
+        "MatMulIntegerToFloat", [ROWS, MATRIX, S, S24, Z, np.full(24, 130, BYTES), S24 * 100], {},
+    ),
+}  # fmt: skip
+ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere")
+"""Of these the second value is computed, too."""
+
+
+def model_of(op: str, inputs: list[Any], attributes: dict[str, Any]) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The operator, with the values that lie in memory as inputs, and numbers and weights as constants."""
+    values = {f"i{k}": np.asarray(value) for k, value in enumerate(inputs)}
+    large = [name for name, value in values.items() if value.ndim and value.size > 24]
+    given = large if op in ON_DEVICES else large[:1]
+    outputs = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph(
+        [helper.make_node(op, list(values), ["y"], "node", domain="com.microsoft", **attributes)],
+        "one",
+        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape)
+         for name in given],
+        outputs,
+        [numpy_helper.from_array(value, name) for name, value in values.items() if name not in given],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8), {name: values[name] for name in given}
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes"), CASES.values(), ids=CASES)
+def test_operators_compute_what_onnxruntime_does(
+    lowered: Lowered, op: str, inputs: list[Any], attributes: dict[str, Any]
+) -> None:
+    model, given = model_of(op, inputs, attributes)
+    plan = lowered(model)
+    assert_whole(plan)
+    (want,) = computed_by_onnxruntime(model, given).values()
+    got = evaluate(plan, given)["y"]
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    apart = np.abs(got.astype(np.float64) - want)
+    assert apart.max() <= (1e-6 * np.abs(want).max() if want.dtype == FLOAT else 0), np.mean(apart > 0)
+    assert len(np.unique(want)) > 5
