@@ -116,6 +116,8 @@ class MatMulProblem:
             raise ValueError(f"MatMul reads 2 to {MOST_PARTS} parts, not {len(self.parts)}")
         if self.parts and (min(self.parts) < 1 or sum(self.parts) != self.k):
             raise ValueError(f"MatMul needs parts of positive width that make k={self.k} together, not {self.parts}")
+        if self.places is None and not {*self.epilogue.operand_channels.values()} <= {1, self.n}:
+            raise ValueError(f"MatMul has operands of its n={self.n} columns, not {self.epilogue.operand_channels}")
         every = (self.lies.a_steps, self.lies.b_steps, self.lies.output_steps, *self.lies.operand_steps)
         if any(len(steps) != rank or min(steps) < 0 for steps in every):
             raise ValueError(f"MatMul needs {rank} steps per tensor, none negative, not {every}")
@@ -137,10 +139,14 @@ class MatMulProblem:
 
     @property
     def lies(self) -> Places:
-        """Where all elements lie: row by row, if the right side is constant."""
+        """Where all elements lie: row by row, if the right side is constant. An operand of the epilogue may have one
+        number for each column, or one for all."""
         m, k, n = self.m, self.k, self.n
-        rows = (n, 1)
-        return self.places or Places((), (k, 1), rows, rows, (m * k, k * n), (rows,) * self.epilogue.operands)
+        rows, channels = (n, 1), self.epilogue.operand_channels
+        repeated = [
+            (0, int(channels[each] > 1)) if each in channels else rows for each in range(self.epilogue.operands)
+        ]
+        return self.places or Places((), (k, 1), rows, rows, (m * k, k * n), tuple(repeated))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -186,7 +192,8 @@ class MatMulFamily(ProductFamily):
             sides = zip("ab", lies.elements, problem.sides, strict=True)
             shapes.update({name: whole_shape(elements, sizes, steps) for name, elements, (sizes, steps, _) in sides})
         for name, steps in zip(problem.epilogue.operand_names, lies.operand_steps, strict=True):
-            shapes[name] = (m, n) if problem.weights else (reach(problem.shape, steps),)
+            whole = problem.weights and all(steps)
+            shapes[name] = (m, n) if whole else (reach(problem.shape, steps),)
         constants = ("b", "bias") if problem.weights else ()
         return tuple(TensorSpec(name, shape, name in constants, problem.dtype) for name, shape in shapes.items())
 

@@ -153,7 +153,7 @@ GIVEN: dict[str, Given] = {
         "(float[2,300,16] x) => (uint8[2,300,16] y)",
         IN + "t = Transpose<perm=[0,2,1]>(d) s = MatMul(d, t) i = QuantizeLinear(s, sy, zy) "
         "e = DequantizeLinear(i, sy, zy) o = MatMul(e, d) y = QuantizeLinear(o, big, zy)",
-        "Elementwise BatchedMatMul Elementwise BatchedMatMul Elementwise Typed",
+        "Elementwise MatMul Elementwise MatMul Elementwise Typed",
     ),
     "a product in runs": Given(
         "(float[1,2000,3,2] x) => (float[1,24,3,2] c)",
