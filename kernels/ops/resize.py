@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT
+from gputune.core.dtypes import ANY, FLOAT
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, DeviceLimits, Tolerance
 from gputune.kernels.hard_values import MOVES
@@ -28,6 +28,7 @@ class ResizeProblem(PixelProblem):
     """
 
     op = "Resize"
+    types = ANY
 
     steps: Pair
     divisors: Pair

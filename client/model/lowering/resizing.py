@@ -14,6 +14,7 @@ from math import prod
 from gputune.client.model.graph import Node
 from gputune.client.model.lowering.emitting import Lowering
 from gputune.client.model.lowering.interpolation import CROPPING, FOR_NEAREST, ResizedAxis, Sampling, line_of, sampled
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.ops.grid_sample import GridSampleProblem
 from gputune.kernels.ops.resample import TABLES, ResampleProblem
@@ -69,13 +70,17 @@ def _sampling(lowering: Lowering, node: Node) -> Sampling:
 
 
 def _nearest(lowering: Lowering, node: Node, lines: Sequence[tuple[int, int, int]]) -> None:
-    """Lower a Resize of maps to their nearest elements, by a line for rows and one for columns."""
+    """Lower a Resize of maps to their nearest elements, by a line for rows and one for columns. Each channel of whole
+    numbers, which lie in ONNX order, is a map of its own."""
     (batch, channels, height, width), output = (lowering.graph.shape(name) for name in (node.inputs[0], node.output))
     steps, offsets, divisors = ((down, across) for down, across in zip(*lines, strict=True))
-    problem = ResizeProblem(
-        batch, height, width, channels, (output[2], output[3]), steps, divisors, offsets, epilogue=node.chain
-    )
-    lowering.run(node, "Resize", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
+    dtype = lowering.layouts.dtype(node.output)
+    on_device = dtype == FLOAT
+    maps, channels = (batch, channels) if on_device else (batch * channels, 1)
+    sizes = (maps, height, width, channels, (output[2], output[3]))
+    problem = ResizeProblem(*sizes, steps, divisors, offsets, epilogue=node.chain, dtype=dtype)
+    source = lowering.layouts.get(node.inputs[0], on_device)
+    lowering.run(node, "Resize", problem, {"input": source}, on_device)
 
 
 def _nearest_line(axis: ResizedAxis, sampling: Sampling) -> tuple[int, int, int]:
