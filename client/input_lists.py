@@ -170,7 +170,7 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
             f"{place}: {file} holds {order}{value.dtype.name}{list(value.shape)}, "
             f"input {tensor.name!r} takes {tensor.dtype}{list(tensor.shape)}"
         )
-    array: Array = value
+    array: Array = value.view(array_type(tensor.dtype))
     return array
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from gputune.client.compare.engines import ENGINES, Engine
+from gputune.runtime.arrays import numbers
 from gputune.runtime.devices import load
 
 PR_SET_PDEATHSIG = 1
@@ -61,7 +62,7 @@ class Answering:
             samples_ns = engine.block_ns(question["seconds"])
             return {"samples_ns": samples_ns, "state": {"before": before, "after": load.read()}}
         found = engine.outputs(question["draw"])
-        np.savez(question["file"], *found.values())
+        np.savez(question["file"], *(numbers(each, each.dtype.name) for each in found.values()))
         return {"names": list(found)}
 
     def _open(self, name: str, engine: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

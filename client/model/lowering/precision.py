@@ -197,7 +197,7 @@ class _Conversion:
 
     def _in(self, tensor: str, dtype: str) -> str:
         """Return the tensor in a type: itself or a copy."""
-        if self._plan.is_constant(tensor):
+        if self._tensors[tensor].constant:
             return tensor if dtype == FLOAT else self._constant(tensor, dtype)
         if self._stored[self._root(tensor)] == dtype:
             return tensor

@@ -10,11 +10,9 @@ from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import TensorInfo
 from gputune.client.model.importer import check_declared
 from gputune.client.model.parts.tensors import described_tensor
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 
-NAMES = {
-    "float": "float32", "double": "float64", "float16": "float16", "bool": "bool", "int8": "int8", "int16": "int16",
-    "int32": "int32", "int64": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64",
-}  # fmt: skip
+NAMES = {**{name: name for name in ELEMENT_TYPES}, "float": FLOAT, "double": "float64"}
 """numpy's names of onnxruntime's element types."""
 
 
