@@ -33,7 +33,7 @@ from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import PRECISION_MODES, STORED
 from gputune.client.model.model_files import model_files
 from gputune.client.tuning.search.effort import EFFORTS, Effort
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import FLOAT, FLOATS, HALF
 
 if TYPE_CHECKING:
     from gputune.client.generation.request import GenerationRequest
@@ -177,8 +177,8 @@ _OPTIONS = (
         f"--{IO_TYPE}",
         multiple=True,
         metavar="TYPE|NAME=TYPE",
-        help=f"Type of the inputs and outputs, or of the one with this name: {FLOAT} or {HALF}. Repeat it for several "
-        "names.  [default: as in the model]",
+        help=f"Type of the inputs and outputs, or of the one with this name: {', '.join(FLOATS)}. Repeat it for "
+        "several names.  [default: as in the model]",
     ),
     click.option(
         f"--{KEEP}",
