@@ -89,8 +89,8 @@ def _compared(file: Path, model: Model, options: argparse.Namespace) -> tuple[Ra
 def all_models(folder: Path) -> list[Model]:
     """Return the models; those that are made are written into the folder."""
     made = {
-        "ResNet-18, three quantised tensors inside": (
-            quantised(classic_models.resnet18().path, (0.25, 0.5, 0.75)),
+        "ResNet-18, three float64 tensors inside": (
+            doubled(classic_models.resnet18().path, (0.25, 0.5, 0.75)),
             {"x": (1, 3, 224, 224)},
         ),
         "MobileNetV2, places above a threshold": (
@@ -100,7 +100,7 @@ def all_models(folder: Path) -> list[Model]:
     }
     models = [
         Model("layout detector, NonMaxSuppression behind it", made_models.selecting_detector(), {}),
-        Model("classifier, quantised tensor inside", made_models.quantised_inside(), {"x": material.ANGLE_SHAPE}),
+        Model("classifier, a float64 tensor inside", made_models.double_inside(), {"x": material.ANGLE_SHAPE}),
         Model("voice detector, both branches", material.silero_ifless_model(), zoo_models.SILERO),
     ]
     for number, (name, (model, dimensions)) in enumerate(made.items()):
@@ -109,9 +109,9 @@ def all_models(folder: Path) -> list[Model]:
     return models
 
 
-def quantised(path: Path, places: Sequence[float]) -> onnx.ModelProto:
-    """A model whose activations at these places, as shares of its nodes, are quantised to a byte and back. All that
-    comes later waits for them."""
+def doubled(path: Path, places: Sequence[float]) -> onnx.ModelProto:
+    """A model whose activations at these places, as shares of its nodes, are float64 for a moment. All that comes later
+    waits for them."""
     model = onnx.load(path)
     graph = model.graph
     ends = [place for place, node in enumerate(graph.node) if node.op_type in ("Relu", "Conv", "HardSwish", "Add")]
@@ -120,13 +120,10 @@ def quantised(path: Path, places: Sequence[float]) -> onnx.ModelProto:
     for place, node in enumerate(graph.node):
         nodes.append(node)
         if place in chosen:
-            name, number = node.output[0], len(nodes)
-            before = f"{name}/exact"
+            name, before = node.output[0], f"{node.output[0]}/float"
             nodes[-1].output[0] = before
-            nodes.append(helper.make_node("QuantizeLinear", [before, "scale", "zero"], [f"{name}/byte"], f"q{number}"))
-            nodes.append(helper.make_node("DequantizeLinear", [f"{name}/byte", "scale", "zero"], [name], f"d{number}"))
-    graph.initializer.append(numpy_helper.from_array(np.array(0.05, np.float32), "scale"))
-    graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), "zero"))
+            nodes.append(helper.make_node("Cast", [before], [f"{name}/double"], to=onnx.TensorProto.DOUBLE))
+            nodes.append(helper.make_node("Cast", [f"{name}/double"], [name], to=onnx.TensorProto.FLOAT))
     return _with_nodes(model, nodes)
 
 

@@ -16,8 +16,8 @@ def test_the_table_has_every_model() -> None:
     assert list(NODES) == list(ENTRIES)
 
 
-DAILY = {"text recogniser", "silero-vad", "classifier with a quantised pair"}
-"""A model of one part, of several, and one with quantised numbers; all others are of the night."""
+DAILY = {"text recogniser", "silero-vad", "classifier with float64 inside"}
+"""A model of one part, of several, and one with float64 inside; all others are of the night."""
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ ENTRIES: Mapping[str, Entry] = {
         {"input_ids": WORDS, "attention_mask": (1, 2)},
     ),
     "detector with NonMaxSuppression": Entry(made_models.selecting_detector, picture=True),
-    "classifier with a quantised pair": Entry(made_models.quantised_inside, {"x": material.ANGLE_SHAPE}, picture=True),
+    "classifier with float64 inside": Entry(made_models.double_inside, {"x": material.ANGLE_SHAPE}, picture=True),
 }
 """By the names that the command line takes."""
 

@@ -1,4 +1,5 @@
-"""Make models of which onnxruntime has to run a part: a layout detector that selects boxes, and a quantised pair."""
+"""Make models of which onnxruntime has to run a part: a layout detector that selects boxes, and a classifier
+with float64 inside."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,6 @@ STRIDES = (8, 16, 32, 64)
 CLASSES, BINS = 10, 8
 """By so many probabilities the detector says how far each side of a box is, in strides."""
 MOST_BOXES, OVERLAP, LEAST_SCORE = 100, 0.5, 0.4
-SCALE, ZERO = 0.05, 128
-"""Of the quantised pair."""
 
 
 def selecting_detector() -> Path:
@@ -43,19 +42,19 @@ def selecting_detector() -> Path:
     return _saved(model, "selecting_detector")
 
 
-def quantised_inside() -> Path:
-    """The classifier of text lines, with a tensor in its middle that is quantised and dequantised."""
+def double_inside() -> Path:
+    """The classifier of text lines, with a tensor in its middle that is float64 for a moment."""
     model = onnx.load(material.angle_model())
     graph = model.graph
     sums = [place for place, node in enumerate(graph.node) if node.op_type == "Conv"]
     place = sums[len(sums) // 2]
     node, nodes = graph.node[place], _Appended(graph)
-    parameters = np.float32(SCALE), np.uint8(ZERO)
-    node.input[0] = nodes("DequantizeLinear", nodes("QuantizeLinear", node.input[0], *parameters), *parameters)
+    double = nodes("Cast", node.input[0], to=onnx.TensorProto.DOUBLE)
+    node.input[0] = nodes("Cast", double, to=onnx.TensorProto.FLOAT)
     for one in reversed(nodes.made):
         graph.node.remove(one)
         graph.node.insert(place, one)
-    return _saved(model, "quantised_inside")
+    return _saved(model, "double_inside")
 
 
 class _Appended:

@@ -2,7 +2,7 @@
 
     scripts/stress/native/sessions [--sessions 1000] [FILE]
 
-By default, the sessions are of a classifier of text lines with a quantised tensor inside, so two parts are on the
+By default, the sessions are of a classifier of text lines with a float64 tensor inside, so two parts are on the
 device. Every fourth session shares an arena with the next one, and in every eighth session eight threads run at the
 same time. All outputs must be the same bits. In the first half of the sessions, the C library's allocator gets its
 arenas for all threads. In the second half, memory may grow by at most 16 MiB, and the numbers of descriptors and
@@ -25,7 +25,7 @@ import numpy as np
 import gputune
 import tool
 from models import material
-from models.in_onnxruntime.made_models import quantised_inside
+from models.in_onnxruntime.made_models import double_inside
 
 GROWN_KB = 16 << 10
 THREADS, RUNS = 8, 4
@@ -62,7 +62,7 @@ def main() -> int:
 def _made(folder: Path) -> Path:
     """The default file."""
     shape = ",".join(map(str, material.ANGLE_SHAPE))
-    made = ("--model", quantised_inside(), "--input_dimensions", f"x={shape}", "--binary_file", "model")
+    made = ("--model", double_inside(), "--input_dimensions", f"x={shape}", "--binary_file", "model")
     arguments = [*map(str, made), "--unsupported", "host", "--tuning_effort", "none"]
     done = tool.gputune(folder / "made", "context-binary-generator", *arguments, quiet=True)
     return done.folder / "model_ctx.onnx"
