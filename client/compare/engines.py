@@ -152,7 +152,8 @@ class OpenVinoEngine(TimedEngine):
 
 def onnxruntime_session(model: str, threads: int, profile: str = "") -> Any:
     """With all optimisations, a thread on each core as far as there are cores; pins this thread to the first of them.
-    Products of bytes are exact: without VNNI their sums saturate otherwise. profile: where a profile is written, if any; what its name begins with."""
+    Products of bytes are exact: without VNNI their sums saturate otherwise. profile: where a profile is written, if
+    any; what its name begins with."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

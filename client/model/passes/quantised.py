@@ -55,10 +55,16 @@ def _take(work: WholeNumbers, node: Node) -> None:
         work.move(node)
     elif node.op in ("Conv", "Gemm", "MatMul") and work.multiply(node):
         work.kept.update(node.origins)
-    elif node.op == "Cast" and node.inputs[0] in work.sums and work.info(node.output).dtype == "float32":
+    elif node.op == "Cast" and _is_whole_sum(work, node):
         work.add(node, "Identity", (work.sums[node.inputs[0]].tensor,), node.output)
     else:
         work.nodes.append(node)
+
+
+def _is_whole_sum(work: WholeNumbers, node: Node) -> bool:
+    """Return whether a cast makes floats of sums that are there in float32."""
+    types = work.info(node.inputs[0]).dtype, work.info(node.output).dtype
+    return node.inputs[0] in work.sums and types == ("int32", "float32")
 
 
 def _quantize_linear(work: WholeNumbers, node: Node) -> None:
@@ -67,16 +73,16 @@ def _quantize_linear(work: WholeNumbers, node: Node) -> None:
     if any(name not in work.graph.constants or work.info(name).size > 1 for name in node.inputs[1:] if name):
         _quantize_along(work, node)
         return
-    scale, zero = work.scale(node, 1), int(work.zero(node, 2).reshape(()))
+    scale, zero = float(work.scale(node, 1).reshape(())), int(work.zero(node, 2).reshape(()))
     low, high = (limit - zero for limit in work.limits(node, output))
     known = work.values.get(source)
     if source in work.sums:
-        work.quantised_sum(node, work.sums[source], scale.reshape(()), zero, output)
+        work.quantised_sum(node, work.sums[source], scale, zero, output)
     elif known is not None and known.scale == scale and low <= known.low and known.high <= high:
         work.numbers[output, zero] = known
         work.stored(node, known.tensor, zero, output)
     else:
-        work.quantise(node, source, scale.reshape(()), zero, output)
+        work.quantise(node, source, scale, zero, output)
 
 
 def _quantize_along(work: WholeNumbers, node: Node) -> None:
@@ -223,7 +229,7 @@ def _quantised_product(op: str, axis: int) -> Callable[[WholeNumbers, Node], Non
         if factor is None:
             raise node.unsupported("it has scales that differ within a sum")
         total = Sum(whole_product(work, product, left, right, work.known(node, 8, "bias")), factor)
-        scale, zero = work.one(node, work.scale(node, 6), "scale"), work.zero_of(node, 7)
+        scale, zero = float(work.one(node, work.scale(node, 6), "scale")), work.zero_of(node, 7)
         if isinstance(zero, str):
             raise work.graph.computed(node, "zero point", zero)
         work.quantised_sum(node, total, scale, zero, node.output)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.client.model.graph import QUANTISE, Array, Graph, Node, TensorInfo
+from gputune.client.model.graph import QUANTISE, Array, Graph, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
 
@@ -144,26 +144,31 @@ class WholeNumbers(Work):
     def move(self, node: Node) -> None:
         """Append a move, and the same of whole numbers where it moves such."""
         sources = [name for name in node.inputs if name] if node.op == "Concat" else node.inputs[:1]
-        if len(node.outputs) == 1 and node.op == "Relu" and sources[0] in self.sums:
-            known = self.sums[sources[0]]
-            whole = self.new(node, "Relu", (known.tensor,), f"{node.output}/sum", self.info(node.output).shape)
-            self.sums[node.output] = replace(known, tensor=whole)
-        if all(name in self.values for name in sources):
-            found = [self.values[name] for name in sources]
-            if len({one.scale for one in found}) == 1:
-                for output, whole in self._moved(node, found):
-                    self.values[output] = whole
-                    factor = self.constant(f"{output}/scale", whole.scale)
-                    self.add(node, "Mul", (whole.tensor, factor), output)
-                return
+        if node.op == "Relu" and (known := self.sums.get(sources[0])) is not None:
+            total = self.new(node, "Relu", (known.tensor,), f"{node.output}/sum", self.info(node.output).shape)
+            self.sums[node.output] = replace(known, tensor=total)
+        values = [self.values[name] for name in sources if name in self.values]
+        if node.op == "MaxPool" and len(list(filter(None, node.outputs))) > 1:  # places are no numbers of its input
+            self.nodes.append(node)
+        elif len(values) == len(sources) and len({one.scale for one in values}) == 1:
+            for output, whole in self._moved(node, values):
+                self.values[output] = whole
+                factor = self.constant(f"{output}/scale", whole.scale)
+                self.add(node, "Mul", (whole.tensor, factor), output)
+        elif node.op != "Relu" and (zero := self._common_zero(node, sources)) is not None:
+            for output, whole in self._moved(node, [self.numbers[name, zero] for name in sources]):
+                self.numbers[output, zero] = whole
+                self.stored(node, whole.tensor, zero, output)
+        else:
+            self.nodes.append(node)
+
+    def _common_zero(self, node: Node, sources: Sequence[str]) -> int | None:
+        """Return a zero point for which the whole numbers of all these tensors are there; of bytes that a pooling reads
+        they always are."""
+        if node.op == "MaxPool" and self.info(sources[0]).dtype in BYTES:
+            self.whole(node, sources[0], next((zero for name, zero in self.numbers if name == sources[0]), 0))
         zeros = [zero for name, zero in self.numbers if name == sources[0] and isinstance(zero, int)]
-        for zero in zeros if node.op != "Relu" else ():
-            if all((name, zero) in self.numbers for name in sources):
-                for output, whole in self._moved(node, [self.numbers[name, zero] for name in sources]):
-                    self.numbers[output, zero] = whole
-                    self.stored(node, whole.tensor, zero, output)
-                return
-        self.nodes.append(node)
+        return next((zero for zero in zeros if all((name, zero) in self.numbers for name in sources)), None)
 
     def _moved(self, node: Node, sources: Sequence[Whole]) -> Iterator[tuple[str, Whole]]:
         """Append a move of whole numbers; yield its results, by the outputs of the model's node."""
@@ -179,7 +184,7 @@ class WholeNumbers(Work):
             )
         )
         low, high = min(each.low for each in sources), max(each.high for each in sources)
-        for name in shapes if node.op != "MaxPool" else node.outputs[:1]:
+        for name in shapes:
             yield name, Whole(made[name], max(low, 0) if node.op == "Relu" else low, high, sources[0].scale)
 
     def multiply(self, node: Node) -> bool:
@@ -195,11 +200,7 @@ class WholeNumbers(Work):
             return False
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
         known = self.graph.scaled.get(bias)
-        whole = None
-        if known is not None and np.array_equal(
-            np.broadcast_to(factor.ravel(), known.numbers.shape), known.scales + 0 * known.numbers.astype(np.float32)
-        ):
-            whole = known.numbers
+        whole = known.numbers if known is not None and _is_of(known, factor) else None
         total = Sum(whole_product(self, node, left, right, whole), factor)
         if not bias or whole is not None:
             self.sums[node.output] = total
@@ -229,17 +230,25 @@ class WholeNumbers(Work):
         factor = self.constant(f"{output}/scale", total.factor)
         return self.add(node, "Mul", (total.tensor, factor), output)
 
-    def quantised_sum(self, node: Node, total: Sum, scale: Array, zero: int, output: str) -> None:
+    def quantised_sum(self, node: Node, total: Sum, scale: float, zero: int, output: str) -> None:
         """Append what makes quantised numbers of sums: one factor, and a rounding."""
         shape = self.info(output).shape
         factor = self.constant(f"{output}/scale", total.factor / np.float32(scale))
         scaled = self.new(node, "Mul", (total.tensor, factor), f"{output}/scaled", shape)
-        self.quantise(node, scaled, np.float32(1), zero, output)
+        self.quantise(node, scaled, 1.0, zero, output)
 
-    def quantise(self, node: Node, value: str, scale: Array, zero: int, output: str) -> None:
+    def quantise(self, node: Node, value: str, scale: float, zero: int, output: str) -> None:
         """Append what rounds to the numbers of a quantised tensor."""
         shape, (low, high) = self.info(output).shape, self.limits(node, output)
-        limits = {"scale": float(scale), "low": low - zero, "high": high - zero}
+        limits = {"scale": scale, "low": low - zero, "high": high - zero}
         whole = self.new(node, QUANTISE, (value,), f"{output}/whole", shape, **limits)
         self.numbers[output, zero] = Whole(whole, low - zero, high - zero)
         self.stored(node, whole, zero, output)
+
+
+def _is_of(bias: Scaled, factor: Array) -> bool:
+    """Return whether a bias has the scales of sums, but for how they were rounded."""
+    width = bias.numbers.shape[-1] if bias.numbers.ndim else 1
+    if bias.numbers.size != width or factor.size not in (1, width) or bias.scales.size not in (1, width):
+        return False
+    return np.allclose(bias.scales.ravel(), factor.ravel(), rtol=1e-5, atol=0)

@@ -12,7 +12,7 @@ from tests.client.models import Array, build, save
 X = np.full((3, 64), 255, np.uint8)
 W = np.where(np.arange(64)[:, np.newaxis] % 4 < 2, 127, -128).astype(np.int8) * np.ones((1, 5), np.int8)
 ZERO = np.array([0, 3, -5, 127, -128], np.int8)
-SCALARS = {
+SCALARS: dict[str, tuple[int, ...] | Array] = {
     "s": np.array(0.5, np.float32), "t": np.array(40, np.float32),
     "z": np.array(7, np.uint8), "n": np.array(9, np.int8), "c": np.array(0, np.uint8),
 }  # fmt: skip
@@ -51,7 +51,12 @@ CASES = {
 
 @pytest.mark.parametrize(("output", "body", "want"), CASES.values(), ids=CASES)
 def test_products_of_bytes_are_exact(output: str, body: str, want: Array, tmp_path: Path) -> None:
-    weights = {"w": W, "zw": ZERO, "f": W.T[:, :, np.newaxis].copy(), "axes": np.array([0]), **SCALARS}
+    weights: dict[str, tuple[int, ...] | Array] = {
+        "w": W,
+        "zw": ZERO,
+        "f": W.T[:, :, np.newaxis].copy(),
+        "axes": np.array([0]),
+    } | SCALARS
     model = build(f"(uint8[3,64] x) => ({output})", body, weights)
     path = save(model, tmp_path)
     np.testing.assert_array_equal(Oracle(path).run({"x": X})["y"], want)

@@ -121,6 +121,17 @@ GIVEN: dict[str, Given] = {
         "y = DequantizeLinear(n, sy, zy)",
         "Elementwise Conv Pool Transpose",
     ),
+    "a pooling of bytes": Given(
+        "(uint8[1,8,8,10] x) => (uint8[1,8,4,5] m, float[1,8,4,5] y)",
+        "m = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) y = DequantizeLinear(m, sx, zx)",
+    ),
+    "a pooling with places": Given(
+        "(float[1,8,8,10] x) => (float[1,8,4,5] m, int64[1,8,4,5] i)",
+        IN + "m, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(d)",
+    ),
+    "a cast of floats": Given(
+        "(float[3,96] x) => (float[3,40] y)", MATRIX + "s = MatMul(d, v) y = Cast<to=1>(s)"
+    ),
     "moves between": Given(
         "(float[4,6,16] x) => (int8[6,4,8] y)",
         IN + "t = Transpose<perm=[1,0,2]>(d) a, b = Split<axis=2>(t) j = Concat<axis=0>(a, b) s, r = Split<axis=0>(j) "
@@ -206,7 +217,7 @@ GIVEN: dict[str, Given] = {
 
 
 def model_of(given: Given) -> onnx.ModelProto:
-    used = WEIGHTS | given.weights
+    used = {**WEIGHTS, **given.weights}
     read = set(re.findall(r"\w+", given.body))
     weights = {name: value for name, value in used.items() if name in read}
     model = build(given.signature, given.body, weights, given.opset, 10 if given.opset > 13 else 8)
@@ -271,7 +282,7 @@ def test_cases_of_onnx_are_right_with_parameters_that_are_known(lowered: Lowered
     for case in of_file(group):
         model = onnx.ModelProto()
         model.CopyFrom(case.model)
-        for given, wanted in case.data_sets:
+        for given, wanted in case.data_sets or ():
             values = dict(zip((item.name for item in model.graph.input), given, strict=True))
             (name, value), *others = values.items()
             model.graph.initializer.extend(numpy_helper.from_array(each, other) for other, each in others)
