@@ -51,12 +51,8 @@ CASES = {
 
 @pytest.mark.parametrize(("output", "body", "want"), CASES.values(), ids=CASES)
 def test_products_of_bytes_are_exact(output: str, body: str, want: Array, tmp_path: Path) -> None:
-    weights: dict[str, tuple[int, ...] | Array] = {
-        "w": W,
-        "zw": ZERO,
-        "f": W.T[:, :, np.newaxis].copy(),
-        "axes": np.array([0]),
-    } | SCALARS
+    own = {"w": W, "zw": ZERO, "f": W.T[:, :, np.newaxis].copy(), "axes": np.array([0])}
+    weights: dict[str, tuple[int, ...] | Array] = {**own, **SCALARS}
     model = build(f"(uint8[3,64] x) => ({output})", body, weights)
     path = save(model, tmp_path)
     np.testing.assert_array_equal(Oracle(path).run({"x": X})["y"], want)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,13 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
+from gputune.client.model.graph import STORED, Precision
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import lower
 from gputune.client.model.passes import whole_products
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
+from gputune.core.dtypes import HALF
 from models.onnx_suite_worker import of_file
 from tests.client.models import Array, build
 from tests.client.plans import Lowered, assert_whole, computed_by_onnxruntime, ops
@@ -303,6 +308,15 @@ def test_spellings_give_the_same_operations(lowered: Lowered) -> None:
     ]
     first, second = ([operation.task for operation in plan.operations] for plan in plans)
     assert first == second
+
+
+@pytest.mark.parametrize("mode", [STORED, HALF])
+def test_numbers_stay_exact_where_others_are_stored_in_float16(mode: str) -> None:
+    model = model_of(GIVEN["a product of two computed ones"])
+    graph = import_model(model, Path("quantised"), {})
+    exact, half = lower(graph), lower(replace(graph, precision=Precision(mode)))
+    inputs = inputs_of(exact)
+    np.testing.assert_array_equal(evaluate(half, inputs)["y"], evaluate(exact, inputs)["y"])
 
 
 def test_onnxruntime_agrees_with_optimisations_but_for_saturation(lowered: Lowered) -> None:

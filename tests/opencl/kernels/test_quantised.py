@@ -58,7 +58,7 @@ def test_products_of_whole_numbers_are_exact(bench: KernelBench, op: str, proble
     inputs["operand0"] = np.abs(inputs["operand0"]) / 300
     want = family.reference(problem, inputs)
     default = family.default(problem, bench.limits)
-    for configuration in [default, *family.starters(problem, bench.limits)[:2]]:
+    for configuration in [default, *family.starters(problem, bench.limits)[:1]]:
         got, wrong = bench.run(family, problem, configuration, inputs)
         assert not wrong
         np.testing.assert_array_equal(got, want)
