@@ -60,6 +60,7 @@ def _float(
 FLOAT = "float32"
 """The type of tensors that name none."""
 HALF = "float16"
+BFLOAT = "bfloat16"
 HALF_EXTENSION = "cl_khr_fp16"
 """Name the extension of devices that compute in half."""
 SUMS = FLOAT
@@ -70,6 +71,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
     for each in (
         _float(FLOAT, "float", 4, digits=24, exponents=8),
         _float(HALF, "half", 2, digits=11, exponents=5, rounding="half", conversions=("halves.cl", "")),
+        _float(BFLOAT, "ushort", 2, digits=8, exponents=8, rounding="bfloat", conversions=("", "bfloats.cl")),
         _whole("int64", "long", 8),
         _whole("int32", "int", 4),
         _whole("int16", "short", 2),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.dtypes import BFLOAT
 from gputune.kernels.approximations import cosine, sine, tangent, with_erf
 
 Array = npt.NDArray[Any]
@@ -163,6 +164,17 @@ UNARY = {
         " ((float *)&rounded_)[lane_] = vload_half(0, (const half *)&bits_); }} {v} = rounded_; }}",
         discontinuous=True,
     ),
+    "bfloat": Function(
+        0,
+        lambda v: v.astype(np.float32).astype(BFLOAT).astype(np.float64),
+        "{{ {T} rounded_ = {v};"
+        " UNROLL for (int lane_ = 0; lane_ < (int)(sizeof({T}) / sizeof(float)); ++lane_) {{"
+        " const uint bits_ = as_uint(((float *)&rounded_)[lane_]);"
+        " if ((bits_ & 0x7fffffff) <= 0x7f800000)"
+        " ((float *)&rounded_)[lane_] = as_float((bits_ + 0x7fff + (bits_ >> 16 & 1)) & 0xffff0000); }}"
+        " {v} = rounded_; }}",
+        discontinuous=True,
+    ),
     "whole": Function(0, lambda v: v, ""),
     "quotient": Function(2, _quotient, _nearest("{v} * {y}", "fma(rest_, {y}, near_)")),
     "saturate": Function(2, _saturate, "{v} = rint({v} > {x} ? ({v} < {y} ? {v} : {y}) : {x});", discontinuous=True),
@@ -185,8 +197,8 @@ UNARY = {
     "atanh": _called("atanh", np.arctanh, domain=True),
 }
 """Functions of the value and scalars: leaky_relu(slope), threshold(edge), shrink(edge, bias), elu(alpha),
-selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha). half rounds to float16, and
-what is too large becomes infinite.
+selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha). half rounds to float16 and bfloat
+to bfloat16; what is too large becomes infinite.
 
 Of quantised numbers: whole says that the value is a sum of products of whole numbers and below 2 ** 24, so that float32
 has it whatever the order; it computes nothing. quotient(divisor, reciprocal) is the division of float32, which devices

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import BFLOAT, FLOAT, HALF
 from gputune.kernels.chain import Chain
 from gputune.kernels.chain_functions import Array
 
@@ -35,6 +35,11 @@ VALUES: Mapping[str, Sequence[tuple[str, float]]] = {
     HALF: (
         (NAN, np.nan), (LARGE, 65504), (INFINITE, -np.inf), (NEGATIVE_ZERO, -0.0), (SUBNORMAL, 2**-15), (LARGE, -65504),
         (INFINITE, np.inf), (TINY, -(2**-14)), (LARGE, -40000), (SUBNORMAL, -(2**-24)), (TINY, 2**-13), (LARGE, 2048),
+    ),
+    BFLOAT: (
+        (NAN, np.nan), (LARGE, 255 * 2.0**120), (INFINITE, -np.inf), (NEGATIVE_ZERO, -0.0), (SUBNORMAL, 2.0**-127),
+        (LARGE, -(2.0**23)), (INFINITE, np.inf), (TINY, -(2.0**-100)), (LARGE, -(2.0**127)), (SUBNORMAL, -(2.0**-133)),
+        (TINY, 2.0**-126), (LARGE, 2.0**66),
     ),
 }  # fmt: skip
 """Kind and value by types of floats, in an order in which the first few have most kinds. Each value is one of its type:
@@ -79,7 +84,7 @@ def hard_values(survival: Survival, problem: Any, elements: int, dtype: str, exa
     No large half goes into an op that is not exact. It is too near to ordinary numbers to be an outlier, so what is
     tolerated of all results would follow it.
     """
-    kinds = survival.kinds if exact or dtype == FLOAT else survival.kinds - {LARGE}
+    kinds = survival.kinds if exact or dtype != HALF else survival.kinds - {LARGE}
     found = np.array([value for kind, value in VALUES[dtype] if kind in kinds], np.float32)
     for chain in (value for value in vars(problem).values() if isinstance(value, Chain)):
         found = found[defined(chain, found)]

@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 from gputune.client.errors import ConfigError
 from gputune.client.model.graph import Array
+from gputune.client.model.importer.opening.narrowing import widen
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
 
 WEIGHTS: Mapping[str, tuple[int, int, int]] = {
@@ -34,7 +35,8 @@ is of uint8 in any case."""
 
 
 class Oracle:
-    """Runs a model in onnxruntime on the CPU, as it is written: without any optimisation."""
+    """Runs a model in onnxruntime on the CPU, as it is written: without any optimisation, but for bfloat16, of which
+    onnxruntime computes little: there it is float32."""
 
     def __init__(self, path: Path, model: onnx.ModelProto | None = None) -> None:
         """model: what is run in place of the file `path`, in whose folder its weights are. Raises ConfigError where
@@ -43,7 +45,11 @@ class Oracle:
         self._instead = model
         self._given: Mapping[str, Array] = {}
         self._onnxruntime = _onnxruntime()
-        self._session = self._open(self._rewritten or str(path) if model is None else self._model().SerializeToString())
+        found = self._call(self._model)
+        wide, whole = widen(found, path), without_saturation(found, path.parent)
+        if wide or whole:
+            self._instead = found
+        self._session = self._open(str(path) if self._instead is None else self._instead.SerializeToString())
 
     def given(self, inputs: Mapping[str, Array]) -> Oracle:
         """Return this oracle with inputs that are the same every time, which a context does not have."""
@@ -71,19 +77,12 @@ class Oracle:
         """The tensors that the model's nodes compute."""
         return frozenset(name for node in self._model().graph.node for name in node.output if name)
 
-    @cached_property
-    def _rewritten(self) -> bytes:
-        """The file's model with other weights, empty where it needs none."""
-        model = onnx.load(str(self._path), load_external_data=False)
-        return model.SerializeToString() if without_saturation(model, self._path.parent) else b""
-
     def _model(self) -> onnx.ModelProto:
         model = onnx.ModelProto()
         if self._instead is None:
             model = onnx.load(str(self._path), load_external_data=False)
         else:
             model.CopyFrom(self._instead)
-        without_saturation(model, self._path.parent)
         return model
 
     def _open(self, model: str | bytes) -> Any:

@@ -28,6 +28,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
 from gputune.runtime.application.percentiles import percentiles_ns
+from gputune.runtime.arrays import as_saved
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.memory.handles import MemHandle
@@ -143,7 +144,7 @@ def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
             unfinished.write_bytes(np.ascontiguousarray(value).tobytes())
         if npy:
             with whole(folder / f"{stems[name]}.npy") as unfinished, unfinished.open("wb") as file:
-                np.save(file, value, allow_pickle=False)
+                np.save(file, as_saved(value), allow_pickle=False)
 
 
 def compared(job: Job, origin: Origin) -> dict[str, Compared]:

@@ -89,13 +89,22 @@ def test_a_step_is_what_onnx_says(
 
 def test_every_function_is_compared() -> None:
     compared = {step.function for step, *_ in AS_ONNX}
-    assert compared == UNARY.keys() - {"half", *QUANTISED} | BINARY.keys() - {"mod", *QUANTISED}
+    assert compared == UNARY.keys() - {"half", "bfloat", *QUANTISED} | BINARY.keys() - {"mod", *QUANTISED}
 
 
 def test_half_rounds_to_the_nearest_even_number_and_overflows() -> None:
     numbers = float32([65519.996, 65520, -1e5, 2049, 2051, 6e-8, 2e-8, -0.0, INFINITY])
     want = float32([65504, INFINITY, -INFINITY, 2048, 2052, 2**-24, 0, -0.0, INFINITY])
     got = Chain((Step("half"),)).apply(numbers)
+    np.testing.assert_array_equal(got, want)
+    assert np.signbit(got[-2])
+
+
+def test_bfloat_rounds_to_the_nearest_even_number_and_overflows() -> None:
+    most = 255 * 2.0**120
+    numbers = float32([most * 1.0019, most * 1.002, -3.4e38, 257, 259, 2.0**-133, 1e-41, -0.0, INFINITY])
+    want = float32([most, INFINITY, -INFINITY, 256, 260, 2.0**-133, 0, -0.0, INFINITY])
+    got = Chain((Step("bfloat"),)).apply(numbers)
     np.testing.assert_array_equal(got, want)
     assert np.signbit(got[-2])
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -45,7 +46,7 @@ def test_every_stock_op_says_what_it_survives_and_why_not_more() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_value_is_of_its_kind_and_of_its_type(dtype: str) -> None:
-    info = np.finfo(dtype)
+    info = ml_dtypes.finfo(dtype)
     least, most = float(info.smallest_normal), float(info.max)
     sizes = {
         hard.LARGE: (2e3, most),

@@ -106,7 +106,7 @@ def test_what_only_moves_is_exact_and_keeps_its_bits(
     ("change", "message"),
     [
         ({"dtype": "float64"}, "Copy knows dtype float32, .*, bool, not float64"),
-        ({"dtype": "int8", "epilogue": ADD}, "Copy with an epilogue knows dtype float32, float16, not int8"),
+        ({"dtype": "int8", "epilogue": ADD}, "Copy with an epilogue knows dtype float32, float16, bfloat16, not int8"),
         ({"shape": (0, 2)}, "Copy needs positive sizes"),
     ],
 )

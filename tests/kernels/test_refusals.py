@@ -171,7 +171,7 @@ REFUSED: list[tuple[Any, list[tuple[dict[str, Any], str]]]] = [
             ({"steps": (1, 1)}, "for every loop"),
             ({"border": "mirror"}, "constant, edge, reflect, wrap, not 'mirror'"),
             ({"fill": float("nan")}, "NaN"),
-            ({"dtype": "int8", "epilogue": RELU}, "with an epilogue knows dtype float32, float16, not"),
+            ({"dtype": "int8", "epilogue": RELU}, "with an epilogue knows dtype float32, float16, bfloat16, not"),
             ({"elements": 1 << 31}, "32 bits"),
         ],
     ),

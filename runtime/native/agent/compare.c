@@ -38,11 +38,28 @@ static double half_value(const uint8_t *at) {
     return bits & 0x8000u ? -size : size;
 }
 
-static double value_at(const uint8_t *at, size_t nbytes) {
+static double bfloat_value(const uint8_t *at) {
+    uint16_t bits;
     float number;
-    if (nbytes != sizeof number) return half_value(at);
+    memcpy(&bits, at, sizeof bits);
+    const uint32_t whole = (uint32_t)bits << 16; /* it is the upper half of a float */
+    memcpy(&number, &whole, sizeof number);
+    return number;
+}
+
+static double float_value(const uint8_t *at) {
+    float number;
     memcpy(&number, at, sizeof number);
     return number;
+}
+
+typedef double (*value_at)(const uint8_t *at);
+
+/* Returns what reads a number of a type of floats; NULL for other types. */
+static value_at how_to_read(const char *dtype) {
+    if (!strcmp(dtype, "float32")) return float_value;
+    if (!strcmp(dtype, "float16")) return half_value;
+    return strcmp(dtype, "bfloat16") ? NULL : bfloat_value;
 }
 
 typedef struct bounds {
@@ -50,9 +67,7 @@ typedef struct bounds {
 } bounds;
 
 /* Whether a float is wrong, and its error. Some drivers store the bits of poison for each NaN in half. */
-static bool is_wrong(const uint8_t *got_at, const uint8_t *want_at, size_t nbytes, bool poisoned, const bounds *bounds,
-                     double *error) {
-    const double got = value_at(got_at, nbytes), want = value_at(want_at, nbytes);
+static bool is_wrong(double got, double want, bool poisoned, size_t nbytes, const bounds *bounds, double *error) {
     const double size = isfinite(want) ? fabs(want) : 0.0;
     *error = fabs(got - want);
     if (isnan(want) && isnan(got)) return poisoned && nbytes > 2;
@@ -60,16 +75,16 @@ static bool is_wrong(const uint8_t *got_at, const uint8_t *want_at, size_t nbyte
     return !(*error <= allowed || got == want);
 }
 
-static void compare(const uint8_t *got, const slice *want, size_t nbytes, const bounds *bounds, found *found,
-                    double *maximum) {
+static void compare(const uint8_t *got, const slice *want, size_t nbytes, value_at value, const bounds *bounds,
+                    found *found, double *maximum) {
     static const uint8_t poison[] = {POISON, POISON, POISON, POISON};
     bool known = false;
     for (size_t at = 0; at < want->nbytes; at += nbytes) {
         bool wrong;
         double error = NAN;
-        if (bounds) {
+        if (value) {
             const bool poisoned = !memcmp(got + at, poison, nbytes);
-            wrong = is_wrong(got + at, want->data + at, nbytes, poisoned, bounds, &error);
+            wrong = is_wrong(value(got + at), value(want->data + at), poisoned, nbytes, bounds, &error);
             found->poisoned += poisoned;
         } else wrong = memcmp(got + at, want->data + at, nbytes) != 0;
         if (isfinite(error) && (!known || error > *maximum)) known = true, *maximum = error;
@@ -85,7 +100,6 @@ static gputune_code check_expected(session *session, const check_message *reques
     for (size_t i = 0; i < request->expected_count; content += request->zones[i++].nbytes) {
         const expected *const expected = &request->expected[i];
         const guarded *const zone = &request->zones[i];
-        const bool is_float = expected->dtype[0] == 'f';
         size_t nbytes = 0;
         object *kept;
         bounds bounds;
@@ -96,7 +110,8 @@ static gputune_code check_expected(session *session, const check_message *reques
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "%llu bytes are compared with %zu bytes of %s",
                         (unsigned long long)zone->inside, kept->kept.nbytes, expected->dtype);
         memcpy(&bounds, expected->bounds.data, sizeof bounds);
-        compare(content + zone->guard_bytes, &kept->kept, nbytes, is_float ? &bounds : NULL, &found[i], &maxima[i]);
+        compare(content + zone->guard_bytes, &kept->kept, nbytes, how_to_read(expected->dtype), &bounds, &found[i],
+                &maxima[i]);
     }
     return GPUTUNE_OK;
 }

@@ -17,7 +17,8 @@ typedef struct seen { /* a tensor as onnxruntime knows it */
 
 static gputune_code see(const factory *factory, const ort_shape *known, seen *into, gputune_error *error) {
     static const char *const NAMES[] = {"nothing", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64",
-                                        "string", "bool", "float16", "float64", "uint32", "uint64"};
+                                        "string", "bool", "float16", "float64", "uint32", "uint64",
+                                        "complex64", "complex128", "bfloat16"};
     int type = 0;
     memset(into, 0, sizeof *into);
     if (known) ORT(factory, GetTensorElementType(known, &type));

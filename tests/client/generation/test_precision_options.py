@@ -27,7 +27,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--io_type", "float64"), "'float64' is no type of floats; give float32 or float16, or NAME=TYPE"),
+        (("--io_type", "float64"), "'float64' is no type of floats; give float32 or float16 or bfloat16, or NAME=TYPE"),
         (("--io_type", "z=float16"), "--io_type: there is no input or output 'z'; there are 'x', 'y'"),
         (
             ("--keep_float32", "Conv,Cnov"),
@@ -76,7 +76,7 @@ def test_a_model_in_float16_computes_in_it_if_the_device_can(
 def test_types_are_read_alike_from_files_and_options() -> None:
     assert io_types("float16", "io_type") == told_io_types(["float16"]) == {"": HALF}
     assert io_types({"a=b": "float16"}, "io_type") == told_io_types(["a=b=float16"]) == {"a=b": HALF}
-    with pytest.raises(ConfigError, match='io_type of x must be one of float32, float16, not "int8"'):
+    with pytest.raises(ConfigError, match='io_type of x must be one of float32, float16, bfloat16, not "int8"'):
         io_types({"x": "int8"}, "io_type")
 
 

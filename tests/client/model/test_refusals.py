@@ -62,8 +62,7 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("signature", "body", "first", "advice"),
     [
-        ("(float[4] x) => (bfloat16[4] y)", "y = Cast<to=16>(x)", "Cast node 'Cast_0': it computes bfloat16", "float"),
-        ("(bfloat16[4] x) => (float[4] y)", "y = Cast<to=1>(x)", "input 'x': it is bfloat16", "model.float()"),
+        ("(float[4] x) => (double[4] y)", "y = Cast<to=11>(x)", "Cast node 'Cast_0': it computes float64", "float"),
         ("(double[N] x) => (double[N] y)", "y = Neg(x)", "input 'x': it is float64", "--float64 float32, which"),
         ("(string[4] x) => (string[4] y)", "y = Identity(x)", "input 'x': it is string", "give the model numbers"),
         ("(seq(float[4]) x) => (float[4] y)", "y = ConcatFromSequence<axis=0>(x)", "input 'x': it is not a tensor",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import FLOAT, FLOATS, HALF
 from gputune.kernels.catalogue import family_of
 from tests.kernels.difficult import DIFFICULT, UNEVEN
 from tests.kernels.drawing import shared_out
@@ -28,16 +28,18 @@ PROBLEMS: Mapping[tuple[str, str], Mapping[str, Any]] = {
         for name, problem in {**problems, "one of each": ONE_OF_EACH[op]}.items()
         if dtype == FLOAT or family_of(op).of_floats(problem, dtype) != problem
     }
-    for dtype in (FLOAT, HALF)
+    for dtype in FLOATS
     for op, problems in DIFFICULT.items()
     if dtype == FLOAT or dtype in family_of(op).floats
 }
+EACH_DAY = {FLOAT: 1, HALF: 3}
+"""One of so many problems of a type does not wait for the night; of other types the first."""
 CASES = [
-    # In half the same kernels convert what they load and store, so two of three problems wait for the night.
+    # Of shorter floats the same kernels convert what they load and store, so most problems wait for the night.
     pytest.param(op, dtype, name, id=f"{op}-{dtype}-{name.replace(' ', '-')}", marks=[pytest.mark.night] * waits)
     for (op, dtype), problems in PROBLEMS.items()
     for place, name in enumerate(problems)
-    for waits in [dtype == HALF and place % 3 > 0]
+    for waits in [place % EACH_DAY.get(dtype, len(problems)) > 0]
 ]
 
 

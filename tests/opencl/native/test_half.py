@@ -1,7 +1,8 @@
-"""Test contexts that store float16: right, smaller, and the same bits in C as in Python."""
+"""Test contexts that store float16 or bfloat16: right, smaller, and the same bits in C as in Python."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from gputune.client.model.importer import import_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
 from gputune.client.run.local_device import LocalDevice
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOAT, HALF
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.contexts.executor import NativeExecutor
@@ -26,33 +27,37 @@ from tests.client.models import build
 from tests.opencl.contexts import compiling, inputs_of, loaded, outputs, written
 
 
-def in_float16() -> onnx.ModelProto:
+def in_halves(dtype: str = HALF) -> onnx.ModelProto:
     """A model whose inputs, weights and outputs are halves, with casts around an operator in float32."""
-    body = """c = Conv<pads=[1,1,1,1]>(x, k) r = Relu(c) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
-              f = Flatten(p) m = MatMul(f, w) a = Cast<to=1>(m) s = Softmax(a) y = Cast<to=10>(s)"""
+    to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    body = f"""c = Conv<pads=[1,1,1,1]>(x, k) r = Relu(c) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+              f = Flatten(p) m = MatMul(f, w) a = Cast<to=1>(m) s = Softmax(a) y = Cast<to={to}>(s)"""
     numbers = np.random.default_rng(3)
     weights = {
-        "k": numbers.standard_normal((5, 3, 3, 3)).astype(HALF),
-        "w": (numbers.standard_normal((5 * 4 * 3, 7)) / 8).astype(HALF),
+        "k": numbers.standard_normal((5, 3, 3, 3)).astype(dtype),
+        "w": (numbers.standard_normal((5 * 4 * 3, 7)) / 8).astype(dtype),
     }
-    return build("(float16[1,3,8,7] x) => (float16[1,7] y)", body, weights, opset=17)
+    return build(f"({dtype}[1,3,8,7] x) => ({dtype}[1,7] y)", body, weights, opset=22, ir_version=10)
 
 
-MODELS = {"blocks": (two_blocks, Precision(STORED)), "float16": (in_float16, Precision()),
+MODELS = {"blocks": (two_blocks, Precision(STORED)), "float16": (in_halves, Precision()),
+          "bfloat16": (partial(in_halves, BFLOAT), Precision()),
           "given": (two_blocks, Precision(STORED, given={"x": HALF}))}  # fmt: skip
+DAILY = ("blocks", "bfloat16")
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.night] * (one != "blocks")) for one in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.night] * (one not in DAILY)) for one in MODELS])
 def test_all_forms_compute_the_same_right_bits(native: Native, backend: Backend, tmp_path: Path, name: str) -> None:
     make, precision = MODELS[name]
     paths = written(tmp_path, {"m": make()}, compiling(backend), backend, persistent=True, precision=precision)
     plan = lower(replace(import_model(make(), Path("m.onnx"), {}), precision=precision))
+    allowed = 4 * ELEMENT_TYPES[plan.coarsest].resolution
     with loaded(backend, paths[0]) as executor:
         inputs, wanted = inputs_of(executor, 0), outputs(executor, 0)
         right = evaluate(plan, inputs)
         for tensor in executor.graph.outputs:
             got = np.frombuffer(wanted[tensor.name], tensor.dtype).reshape(tensor.shape).astype(np.float64)
-            np.testing.assert_allclose(got, right[tensor.name], atol=2e-3 * np.abs(right[tensor.name]).max())
+            np.testing.assert_allclose(got, right[tensor.name], atol=allowed * np.abs(right[tensor.name]).max())
     for path in paths:
         with native.open(path) as file, native.device(file, backend.identity.name) as device:
             for one_by_one in (False, True):
@@ -60,10 +65,11 @@ def test_all_forms_compute_the_same_right_bits(native: Native, backend: Backend,
                     assert {key: value.tobytes() for key, value in graph.run(inputs).items()} == wanted
 
 
-@pytest.fixture
-def halves(backend: Backend, tmp_path: Path) -> Iterator[Executor]:
-    """A graph in C that takes and gives float16."""
-    model = build("(float16[4,6] x, float16[6] b) => (float16[4,6] y, float16[6] z)", "y = Add(x, b) z = Relu(b)")
+@pytest.fixture(params=[HALF, BFLOAT])
+def halves(request: pytest.FixtureRequest, backend: Backend, tmp_path: Path) -> Iterator[Executor]:
+    """A graph in C that takes and gives halves."""
+    model = build("(half[4,6] x, half[6] b) => (half[4,6] y, half[6] z)".replace("half", request.param),
+                  "y = Add(x, b) z = Relu(b)", opset=14)  # fmt: skip
     (path, _) = written(tmp_path, {"m": model}, compiling(backend), backend)
     with loaded(backend, path) as executor:
         assert isinstance(executor, NativeExecutor)
@@ -84,7 +90,7 @@ def test_halves_are_given_in_all_kinds_of_memory(halves: Executor) -> None:
     for make in (halves.allocate_for, lambda one: MemHandle.from_array(arrays[one.name])):
         handles = {one.name: make(one) for one in tensors}
         for name, value in inputs.items():
-            handles[name].view("float16", value.shape)[...] = value
+            handles[name].view(value.dtype, value.shape)[...] = value
         given, taken = ({name: handles[name] for name in names} for names in (inputs, wanted))
         for found in (halves.run(inputs), halves.run(given), halves.run(inputs, taken), halves.run(given, taken)):
             assert bits_of(found) == bits_of(wanted)

@@ -1,4 +1,5 @@
-"""Make float32 of all float64 in a model, so that kernels can compute what it says, as exactly as they can."""
+"""Make float32 of all numbers of another type in a model: of float64, so that kernels can compute what it says, as
+exactly as they can; of bfloat16, so that onnxruntime can, which has few kernels for it."""
 
 import logging
 from collections.abc import Iterator
@@ -24,17 +25,22 @@ def narrowed(model: ModelProto, path: Path) -> ModelProto:
     call it, and where its data lies. Raises ModelError for a number that is too large."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    if _Narrowing(path).graph(copy.graph):
+    if _Conversion(path, TensorProto.DOUBLE).graph(copy.graph):
         return copy
     log.warning(f"--float64 has no effect on model {path}, which has no float64; leave it out")
     return model
 
 
-class _Narrowing:
-    """Each method returns how much of what it is given was float64, and is not any more."""
+def widen(model: ModelProto, path: Path) -> bool:
+    """Make float32 of all bfloat16 in a model, and return whether it had any. path: as of narrowed."""
+    return _Conversion(path, TensorProto.BFLOAT16).graph(model.graph) > 0
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class _Conversion:
+    """Each method returns how much of what it is given was of a type, and is in float32 now."""
+
+    def __init__(self, path: Path, elem_type: int) -> None:
+        self._path, self._elem_type = path, elem_type
 
     def graph(self, graph: GraphProto) -> int:
         """In a graph and in those of its nodes."""
@@ -45,13 +51,13 @@ class _Narrowing:
 
     def _node(self, node: NodeProto) -> int:
         own = node.attribute if node.domain in STANDARD else ()
-        types = [item for item in own if item.name in TYPES and item.i == TensorProto.DOUBLE]
+        types = [item for item in own if item.name in TYPES and item.i == self._elem_type]
         for item in types:
             item.i = TensorProto.FLOAT
         return len(types) + sum(map(self._tensor, _tensors(node)))
 
     def _tensor(self, item: TensorProto) -> int:
-        if item.data_type != TensorProto.DOUBLE:
+        if item.data_type != self._elem_type:
             return 0
         item.CopyFrom(numpy_helper.from_array(self._numbers(item), item.name))
         return 1
@@ -69,7 +75,7 @@ class _Narrowing:
 
     def _value(self, item: ValueInfoProto) -> int:
         kind = item.type.tensor_type
-        if kind.elem_type != TensorProto.DOUBLE:
+        if kind.elem_type != self._elem_type:
             return 0
         kind.elem_type = TensorProto.FLOAT
         return 1

@@ -17,11 +17,11 @@ const uint64_t LARGEST_SECTION_BYTES = 72057594037927936;
 typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 && LONGEST == 2 && OFFSET_BYTES == 16 &&
     GPUTUNE_MOST_DIMENSIONS == 16 ? 1 : -1];
 
-const char *const DTYPES[] = {"float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16",
-    "uint8", "bool", NULL};
+const char *const DTYPES[] = {"float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
+    "uint16", "uint8", "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
 const char *const FEATURES[] = {"offset_arguments", "device_features", NULL};
-const uint8_t DTYPE_BYTES[] = {4, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+const uint8_t DTYPE_BYTES[] = {4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
 const status_name STATUS_NAMES[] = {
     {-1, "CL_DEVICE_NOT_FOUND"},
     {-2, "CL_DEVICE_NOT_AVAILABLE"},
