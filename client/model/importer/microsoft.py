@@ -1,4 +1,5 @@
-"""Define the quantising operators of com.microsoft, which ONNX does not have, by operators of ONNX.
+"""Define operators of com.microsoft, which ONNX does not have, by operators of ONNX: those that quantise, and those
+that lie between them in models of onnxruntime's tools.
 
 They are what onnxruntime computes, in the order of its roundings: where it applies all scales as one factor, so does
 the definition. Whole numbers are dequantised by a scale of one.
@@ -21,7 +22,8 @@ def body_of_microsoft(node: NodeProto, opset: int, types: Sequence[TypeProto]) -
     if not written:
         return None
     inputs = ", ".join(f"i{k}" for k in range(len(node.input)))
-    head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {node.op_type} ({inputs}) => (y)'
+    outputs = ", ".join(("y", "unknown1", "unknown2", "total")[: len(node.output)])
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {node.op_type} ({inputs}) => ({outputs})'
     body = onnx.parser.parse_function(f"{head} {{ one = Constant<value = float {{1.0}}>() {written} }}")
     for part in body.node:
         if f"QLinear{part.op_type}" == node.op_type and part.op_type not in ("Add", "Mul", "GlobalAveragePool"):
@@ -178,8 +180,33 @@ def _product_to_float(use: _Use) -> str:
     return _scaled_product(use, product, "i2", "i3", 6)
 
 
+def _gelu(use: _Use) -> str:
+    """Write the approximation of Gelu by a tanh, as PyTorch exports it."""
+    x = "x = Add(i0, i1)" if use.has(1) else "x = Identity(i0)"
+    return (
+        f"{x} half = Constant<value = float {{0.5}}>() root = Constant<value = float {{0.7978845608}}>() "
+        "small = Constant<value = float {0.044715}>() three = Constant<value = float {3.0}>() c = Pow(x, three) "
+        "s = Mul(c, small) a = Add(x, s) r = Mul(a, root) t = Tanh(r) u = Add(t, one) h = Mul(x, half) y = Mul(h, u)"
+    )
+
+
+def _skip_layer_normalization(use: _Use) -> str:
+    bias = "total = Add(skipped, i4)" if use.has(4) else "total = Identity(skipped)"
+    epsilon = float(use.attributes.get("epsilon", 1e-12))
+    if use.opset >= 17:
+        normalised = f"n = LayerNormalization<axis = -1, epsilon = {epsilon!r}>(total, i2)"
+    else:
+        normalised = (
+            "m = ReduceMean<axes = [-1]>(total) d = Sub(total, m) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) "
+            f"small = Constant<value = float {{{epsilon!r}}}>() e = Add(v, small) r = Sqrt(e) q = Div(d, r) "
+            "n = Mul(q, i2)"
+        )
+    return f"skipped = Add(i0, i1) {bias} {normalised} {'y = Add(n, i3)' if use.has(3) else 'y = Identity(n)'}"
+
+
 DEFINITIONS: Mapping[str, Callable[[_Use], str]] = {
     "DynamicQuantizeMatMul": _dynamic_product,
+    "FastGelu": _gelu,
     "MatMulIntegerToFloat": _product_to_float,
     "QGemm": _gemm,
     "QLinearAdd": _add,
@@ -191,4 +218,5 @@ DEFINITIONS: Mapping[str, Callable[[_Use], str]] = {
     "QLinearSigmoid": _between("Sigmoid"),
     "QLinearSoftmax": _between("Softmax"),
     "QLinearWhere": _where,
+    "SkipLayerNormalization": _skip_layer_normalization,
 }

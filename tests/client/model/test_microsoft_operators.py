@@ -37,6 +37,7 @@ MATRIX, ROWS = several(BYTES, 40, 24), several(BYTES, 5, 40)
 S24 = (RANDOM.random(24) * 0.01 + 0.001).astype(FLOAT)
 BIAS = RANDOM.integers(-9000, 9000, 24).astype(np.int32)
 FLOATS = RANDOM.standard_normal((5, 40)).astype(FLOAT)
+LINES = RANDOM.standard_normal((2, 5, 24)).astype(FLOAT)
 S, Z, SY, ZY = FLOAT(0.05), BYTES(119), FLOAT(0.013), BYTES(4)
 
 CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
@@ -73,12 +74,22 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "MatMulIntegerToFloat": (
         "MatMulIntegerToFloat", [ROWS, MATRIX, S, S24, Z, np.full(24, 130, BYTES), S24 * 100], {},
     ),
+    "FastGelu": ("FastGelu", [FLOATS], {}),
+    "FastGelu with a bias": ("FastGelu", [FLOATS, FLOATS[0, :]], {}),
+    "SkipLayerNormalization": (
+        "SkipLayerNormalization", [LINES, LINES[::-1].copy(), S24, S24[::-1].copy(), S24 * 9], {"epsilon": 1e-6},
+    ),
+    "SkipLayerNormalization without bias": (
+        "SkipLayerNormalization", [LINES, LINES[::-1].copy(), S24], {"epsilon": 1e-12},
+    ),
 }  # fmt: skip
-ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere")
+ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere", "SkipLayerNormalization")
 """Of these the second value is computed, too."""
 
 
-def model_of(op: str, inputs: list[Any], attributes: dict[str, Any]) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def model_of(
+    op: str, inputs: list[Any], attributes: dict[str, Any], opset: int
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The operator, with the values that lie in memory as inputs, and numbers and weights as constants."""
     values = {f"i{k}": np.asarray(value) for k, value in enumerate(inputs)}
     large = [name for name, value in values.items() if value.ndim and value.size > 24]
@@ -92,15 +103,16 @@ def model_of(op: str, inputs: list[Any], attributes: dict[str, Any]) -> tuple[on
         outputs,
         [numpy_helper.from_array(value, name) for name, value in values.items() if name not in given],
     )  # fmt: skip
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8), {name: values[name] for name in given}
 
 
+@pytest.mark.parametrize("opset", [13, 17])
 @pytest.mark.parametrize(("op", "inputs", "attributes"), CASES.values(), ids=CASES)
 def test_operators_compute_what_onnxruntime_does(
-    lowered: Lowered, op: str, inputs: list[Any], attributes: dict[str, Any]
+    lowered: Lowered, op: str, inputs: list[Any], attributes: dict[str, Any], opset: int
 ) -> None:
-    model, given = model_of(op, inputs, attributes)
+    model, given = model_of(op, inputs, attributes, opset)
     plan = lowered(model)
     assert_whole(plan)
     (want,) = computed_by_onnxruntime(model, given).values()
