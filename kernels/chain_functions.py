@@ -197,8 +197,8 @@ UNARY = {
     "atanh": _called("atanh", np.arctanh, domain=True),
 }
 """Functions of the value and scalars: leaky_relu(slope), threshold(edge), shrink(edge, bias), elu(alpha),
-selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha). half rounds to float16 and bfloat
-to bfloat16; what is too large becomes infinite.
+selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha). half rounds to float16,
+bfloat to bfloat16; what is too large becomes infinite.
 
 Of quantised numbers: whole says that the value is a sum of products of whole numbers and below 2 ** 24, so that float32
 has it whatever the order; it computes nothing. quotient(divisor, reciprocal) is the division of float32, which devices
