@@ -23,8 +23,8 @@ def array_type(dtype: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         return _BITS
-    dtype_of_bfloats: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return dtype_of_bfloats
+    kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return kind
 
 
 def is_of(array: Array, dtype: str) -> bool:
