@@ -33,6 +33,7 @@ from .problems import GATED, RELU, RESIDUAL
 
 SIGMOID, TANH = Chain((Step("sigmoid"),)), Chain((Step("tanh"),))
 AROUND = (1, 1, 1, 1)
+REQUANTISED = Chain((Step("whole"), Step("mul", operand=0, channels=24), Step("saturate", (-9, 246))))
 
 ALIGNED: tuple[tuple[str, Any, int], ...] = (
     ("ArgMax", ArgProblem(2, 37, 12, last=True), 4),
@@ -48,6 +49,7 @@ ALIGNED: tuple[tuple[str, Any, int], ...] = (
     ("Concat", ConcatProblem(30, (4, 12, 24)), 4),
     ("Concat", ConcatProblem(30, (16, 6, 10)), 2),
     ("Conv", ConvProblem(2, 9, 7, 5, 24, (3, 3), pads=(0, 1, 2, 1), bias=True, epilogue=RESIDUAL), 8),
+    ("Conv", ConvProblem(1, 9, 11, 16, 24, (3, 3), pads=AROUND, bias=True, epilogue=REQUANTISED), 8),
     ("Conv", ConvProblem(1, 9, 11, 16, 20, (3, 3), pads=AROUND, bias=True, epilogue=GATED), 4),
     ("Conv", ConvProblem(2, 7, 6, 24, 40, (3, 3), pads=AROUND, groups=8, bias=True), 1),
     ("Conv", ConvProblem(1, 12, 23, 3, 40, (3, 3), (2, 2), (0, 0, 1, 1), epilogue=RESIDUAL, layout="NCHW"), 8),
