@@ -1,5 +1,7 @@
 """Test what is known of the element types: sizes as numpy has them, and which types an op refuses."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ def test_a_type_is_what_numpy_says(known: ElementType) -> None:
     dtype = np.dtype(known.name)
     assert (known.nbytes, known.is_float) == (dtype.itemsize, known.name in FLOATS)
     assert is_float(dtype.name) == known.is_float
-    info = ml_dtypes.finfo(dtype) if known.is_float else None
+    finfo: Any = ml_dtypes.finfo
+    info = finfo(dtype) if known.is_float else None
     assert known.resolution == (float(info.eps) / 2 if info else 0)
     assert known.largest == (float(info.max) if info else 0)
     assert known.sum_bytes == (4 if known.is_float else known.nbytes)

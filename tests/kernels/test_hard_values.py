@@ -46,7 +46,8 @@ def test_every_stock_op_says_what_it_survives_and_why_not_more() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_value_is_of_its_kind_and_of_its_type(dtype: str) -> None:
-    info = ml_dtypes.finfo(dtype)
+    finfo: Any = ml_dtypes.finfo
+    info = finfo(dtype)
     least, most = float(info.smallest_normal), float(info.max)
     sizes = {
         hard.LARGE: (2e3, most),

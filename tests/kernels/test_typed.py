@@ -68,7 +68,8 @@ def in_onnxruntime(op: str, inputs: list[Array], **attributes: Any) -> Array:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     if TensorProto.BFLOAT16 in (*given, *attributes.values()):  # which onnxruntime takes from no array
-        return np.asarray(ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))[0])
+        results: Any = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
+        return np.asarray(results[0])
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     result: Array = session.run(None, dict(zip(names, inputs, strict=True)))[0]
     return result

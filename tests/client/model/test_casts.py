@@ -1,5 +1,5 @@
-"""Test that casts to and from float16 round and overflow as ONNX's reference has it, wherever they stand, and are free
-if they change nothing."""
+"""Test that casts to and from float16 and bfloat16 round and overflow as ONNX's reference has it, wherever they stand,
+and are free if they change nothing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,12 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import Plan, lower
 from gputune.client.model.parts import cut_model
 from gputune.client.model.reference import evaluate
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF
+from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOATS, HALF
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from tests.client.models import Array, build, save
 
 ODD = np.array([1 / 3, 1e5, -7e4, 1e-8, 65519, 65520, 2049, 2051, 3e-5], np.float32)
+COARSE = np.array([257, 259, 1 / 3, -1000.5, 1 + 2**-8, 3.4e38, 1e-4, -np.inf], np.float32)
 WHOLE = np.array([2049, 4099, 10001, -20001, 0, 7, 1, 2, 3], np.int32)
 MODES = ("", *PRECISION_MODES)
 
@@ -45,6 +46,16 @@ CASES: dict[str, tuple[str, Array]] = {
     "of a sum in float16 to whole numbers": ("s = Add(x, x) y = Cast<to=6>(s)", np.array([0.3, 1025, 3], HALF)),
     "of a square in float16": ("s = Mul(x, x) y = Cast<to=1>(s)", np.array([300, 0.3, 3], HALF)),
     "of a square in float16 to whole numbers": ("s = Mul(x, x) y = Cast<to=6>(s)", np.array([99, 0.3, 3], HALF)),
+    "to bfloat16 and back": ("c = Cast<to=16>(x) y = Cast<to=1>(c)", COARSE),
+    "what bfloat16 leaves": ("c = Cast<to=16>(x) d = Cast<to=1>(c) y = Sub(x, d)", COARSE[:5]),
+    "bfloat16 to whole numbers": ("c = Cast<to=16>(x) y = Cast<to=6>(c)", COARSE[:5]),
+    "whole numbers to bfloat16": ("c = Cast<to=16>(x) y = Cast<to=1>(c)", WHOLE),
+    "an output in bfloat16": ("y = Cast<to=16>(x)", COARSE),
+    "of a sum in bfloat16": ("s = Add(x, x) y = Cast<to=1>(s)", COARSE[:5].astype(BFLOAT)),
+    "of a sum in bfloat16 to whole numbers": ("s = Add(x, x) y = Cast<to=6>(s)", COARSE[:5].astype(BFLOAT)),
+    "by float16 to bfloat16": ("c = Cast<to=10>(x) d = Cast<to=16>(c) y = Cast<to=1>(d)", ODD),
+    "by bfloat16 to float16": ("c = Cast<to=16>(x) d = Cast<to=10>(c) y = Cast<to=1>(d)", ODD),
+    "from float16 to bfloat16": ("c = Cast<to=16>(x) y = Cast<to=1>(c)", np.array([0.3, 2049, 65504], HALF)),
     "with two readers": ("c = Cast<to=10>(x) d = Cast<to=1>(c) e = Relu(d) y = Add(e, d)", ODD),
     "compared": ("c = Cast<to=10>(x) d = Cast<to=1>(c) y = Equal(d, x)", ODD),
     "chosen": ("c = Cast<to=10>(x) g = Greater(x, x) y = Where(g, c, c)", ODD),
@@ -181,7 +192,7 @@ def test_casts_that_change_nothing_are_free(tmp_path: Path, name: str) -> None:
     assert ops(plan) == want
 
 
-@pytest.mark.parametrize("dtype", [name for name in ELEMENT_TYPES if name not in (FLOAT, HALF)])
+@pytest.mark.parametrize("dtype", [name for name in ELEMENT_TYPES if name not in FLOATS])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_largest_whole_numbers_become_the_same_halves(tmp_path: Path, dtype: str, mode: str) -> None:
     most = 1 if dtype == "bool" else np.iinfo(dtype).max

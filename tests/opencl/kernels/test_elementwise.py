@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import FLOATS, HALF
+from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOATS, HALVES
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array
 from gputune.kernels.hard_values import VALUES, defined
@@ -72,22 +72,27 @@ def test_angles_of_every_size_are_right_beside_each_other(bench: KernelBench, na
         assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0])), "-0 has kept its sign"
 
 
-def test_half_rounds_every_number_as_a_cast_does(bench: KernelBench) -> None:
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_step_rounds_every_number_as_a_cast_does(bench: KernelBench, dtype: str) -> None:
     """All halves, what lies in the middle of two, and next to that: with a plain step before it, which may not be
     contracted with it."""
-    halves = np.arange(1 << 16, dtype=np.uint16).view(HALF).astype(np.float32)
+    halves = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32)
+    if dtype == BFLOAT:  # float32 has no subnormal numbers on some devices
+        halves[np.abs(halves) < 2.0**-126] = 0
+    rounding = ELEMENT_TYPES[dtype].rounding
     with np.errstate(over="ignore", invalid="ignore"):
-        middles = (halves + np.nextafter(halves.astype(HALF), np.float16(np.inf)).astype(np.float32)) / 2
+        above = np.nextafter(halves.astype(dtype), np.array(np.inf, dtype)).astype(np.float32)
+        middles = halves / 2 + above / 2
     hard = np.array([65519.996, 65520, 65535, 1e5, -1e5, 3.4e38, 2**-25, 1e-8, 1e-30], np.float32)
     numbers = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), hard])
-    problem = ElementwiseProblem(numbers.shape, (), numbers.shape, Chain((Step("mul", (0.1,)), Step("half"))))
-    plain = replace(problem, chain=Chain((Step("half"),)))
+    problem = ElementwiseProblem(numbers.shape, (), numbers.shape, Chain((Step("mul", (0.1,)), Step(rounding))))
+    plain = replace(problem, chain=Chain((Step(rounding),)))
     default = FAMILY.default(problem, bench.limits)
     tried = [(each, default | {"VW": width, "DIMX": 1}) for each in (problem, plain) for width in (1, 4, 16)]
     bench.build_together(bench.instance(FAMILY, *each) for each in tried)
     with np.errstate(over="ignore", invalid="ignore"):
         rights = {problem: numbers * np.float32(0.1), plain: numbers}
-        rights = {each: value.astype(HALF).astype(np.float32) for each, value in rights.items()}
+        rights = {each: value.astype(dtype).astype(np.float32) for each, value in rights.items()}
     for each, configuration in tried:
         got, _ = bench.run(FAMILY, each, configuration, {"input": numbers})
         np.testing.assert_array_equal(got, rights[each], err_msg=str(configuration))

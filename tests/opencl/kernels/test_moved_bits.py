@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOATS, HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOATS, HALVES
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
 from gputune.kernels.indexing.moving import Loop
@@ -62,9 +62,10 @@ def test_every_type_moves_unchanged(bench: KernelBench, op: str, problem: Any, d
     check(bench, op, replace(problem, dtype=dtype, **({"fill": least} if op == "Move" else {})), dtype)
 
 
+@pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("op", "problem"), OF_HALF, ids=[op for op, _ in OF_HALF])
-def test_halves_are_not_converted(bench: KernelBench, op: str, problem: Any) -> None:
-    check(bench, op, replace(problem, dtype=HALF), HALF)
+def test_halves_are_not_converted(bench: KernelBench, op: str, problem: Any, dtype: str) -> None:
+    check(bench, op, replace(problem, dtype=dtype), dtype)
 
 
 @pytest.mark.parametrize("name", DIFFICULT["Concat"])

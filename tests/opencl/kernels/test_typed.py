@@ -105,6 +105,16 @@ def test_halves_are_rounded_to_nearest_even(bench: KernelBench) -> None:
     compare(bench, "cast", [(("float32",), HALF, [every.astype(np.float32)])], 0.0)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_bfloats_are_rounded_to_nearest_even(bench: KernelBench) -> None:
+    """Also at the border of infinity; a NaN whose upper bits are those of an infinity stays one."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    normal = every[(every & 0x7F80) > 0]
+    floats = [(normal.astype(np.uint32) << 16 | low).view(np.float32) for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]
+    compare(bench, "cast", [(("float32",), BFLOAT, [np.concatenate(floats)])], 0.0)
+    compare(bench, "cast", [((BFLOAT,), "float32", [normal.view(BFLOAT)])], 0.0)
+
+
 @pytest.mark.parametrize("function", ["copy", "where", "bit_cast"])
 def test_a_move_keeps_every_bit_of_a_half(bench: KernelBench, function: str) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)

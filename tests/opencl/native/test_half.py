@@ -1,6 +1,6 @@
 """Test contexts that store float16 or bfloat16: right, smaller, and the same bits in C as in Python."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,9 +40,12 @@ def in_halves(dtype: str = HALF) -> onnx.ModelProto:
     return build(f"({dtype}[1,3,8,7] x) => ({dtype}[1,7] y)", body, weights, opset=22, ir_version=10)
 
 
-MODELS = {"blocks": (two_blocks, Precision(STORED)), "float16": (in_halves, Precision()),
-          "bfloat16": (partial(in_halves, BFLOAT), Precision()),
-          "given": (two_blocks, Precision(STORED, given={"x": HALF}))}  # fmt: skip
+MODELS: Mapping[str, tuple[Callable[[], onnx.ModelProto], Precision]] = {
+    "blocks": (two_blocks, Precision(STORED)),
+    "float16": (in_halves, Precision()),
+    "bfloat16": (partial(in_halves, BFLOAT), Precision()),
+    "given": (two_blocks, Precision(STORED, given={"x": HALF})),
+}
 DAILY = ("blocks", "bfloat16")
 
 
