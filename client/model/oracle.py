@@ -21,17 +21,20 @@ from gputune.client.model.graph import Array
 from gputune.client.model.importer.opening.narrowing import widen
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
 
-WEIGHTS: Mapping[str, tuple[int, int, int]] = {
-    "ConvInteger": (1, 3, 2),
-    "DynamicQuantizeMatMul": (1, 3, -1),
-    "MatMulInteger": (1, 3, 2),
-    "MatMulIntegerToFloat": (1, 5, 4),
-    "QGemm": (3, 5, 2),
-    "QLinearConv": (3, 5, 2),
-    "QLinearMatMul": (3, 5, 2),
+WEIGHTS: Mapping[str, Sequence[tuple[int, int, int]]] = {
+    "ConvInteger": [(1, 3, 2)],
+    "DynamicQuantizeLSTM": [(1, 9, -1), (2, 11, -1)],
+    "DynamicQuantizeMatMul": [(1, 3, -1)],
+    "MatMulInteger": [(1, 3, 2)],
+    "MatMulIntegerToFloat": [(1, 5, 4)],
+    "QGemm": [(3, 5, 2)],
+    "QLinearConv": [(3, 5, 2)],
+    "QLinearMatMul": [(3, 5, 2)],
 }
-"""Where operators have their weight, its zero point, and the zero point of what it is multiplied with: -1 for one that
+"""Where operators have each weight, its zero point, and the zero point of what it is multiplied with: -1 for one that
 is of uint8 in any case."""
+RANGES_BY_THREADS = frozenset(("DynamicQuantizeLSTM",))
+"""Operators for which onnxruntime has ranges of their own for the rows of each thread."""
 
 
 class Oracle:
@@ -77,6 +80,12 @@ class Oracle:
         """The tensors that the model's nodes compute."""
         return frozenset(name for node in self._model().graph.node for name in node.output if name)
 
+    @cached_property
+    def _by_threads(self) -> bool:
+        """Whether results depend on the number of threads."""
+        model = self._instead or onnx.load(str(self._path), load_external_data=False)
+        return any(node.op_type in RANGES_BY_THREADS for node in model.graph.node)
+
     def _model(self) -> onnx.ModelProto:
         model = onnx.ModelProto()
         if self._instead is None:
@@ -89,6 +98,7 @@ class Oracle:
         options = self._onnxruntime.SessionOptions()
         options.graph_optimization_level = self._onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3  # errors only
+        options.intra_op_num_threads = 1 if self._by_threads else 0
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._path.parent))
         return self._call(lambda: self._onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
 
@@ -132,20 +142,15 @@ def without_saturation(model: onnx.ModelProto, folder: Path) -> bool:
         return made[name]
 
     for node in model.graph.node:
-        weight, zero, other = WEIGHTS.get(node.op_type, (0, 0, 0))
-        names = [*node.input, *[""] * (zero + 1 - len(node.input))]
-        tensor, point = constants.get(names[weight]), names[zero]
-        if (
-            not weight
-            or tensor is None
-            or tensor.data_type != onnx.TensorProto.INT8
-            or (point and point not in constants)
-        ):
-            continue
-        partner = constants.get(names[other])
-        if other == -1 or names[other] in ranges or (partner and partner.data_type == onnx.TensorProto.UINT8):
-            names[weight], names[zero] = larger(names[weight]), larger(point)
-            node.input[:] = names
+        for weight, zero, other in WEIGHTS.get(node.op_type, ()):
+            names = [*node.input, *[""] * (zero + 1 - len(node.input))]
+            tensor, point = constants.get(names[weight]), names[zero]
+            if tensor is None or tensor.data_type != onnx.TensorProto.INT8 or (point and point not in constants):
+                continue
+            partner = constants.get(names[other])
+            if other == -1 or names[other] in ranges or (partner and partner.data_type == onnx.TensorProto.UINT8):
+                names[weight], names[zero] = larger(names[weight]), larger(point)
+                node.input[:] = names
     return bool(made)
 
 

@@ -16,7 +16,7 @@ import onnx.inliner
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from gputune.client.model.graph import Names
-from gputune.client.model.importer.microsoft import DOMAIN, body_of_microsoft, is_of_microsoft
+from gputune.client.model.importer.definitions import DOMAIN, body_of_microsoft, is_of_microsoft
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import every_node
 

@@ -11,6 +11,8 @@ from math import prod
 import onnx.parser
 from onnx import FunctionProto, NodeProto, TypeProto
 
+from gputune.client.model.importer.definitions.quantised_lstm import dynamic_lstm
+
 DOMAIN = "com.microsoft"
 
 
@@ -22,7 +24,7 @@ def body_of_microsoft(node: NodeProto, opset: int, types: Sequence[TypeProto]) -
     if not written:
         return None
     inputs = ", ".join(f"i{k}" for k in range(len(node.input)))
-    outputs = ", ".join(("y", "unknown1", "unknown2", "total")[: len(node.output)])
+    outputs = ", ".join(OUTPUTS.get(node.op_type, ("y",))[: len(node.output)])
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {node.op_type} ({inputs}) => ({outputs})'
     body = onnx.parser.parse_function(f"{head} {{ one = Constant<value = float {{1.0}}>() {written} }}")
     for part in body.node:
@@ -194,17 +196,29 @@ def _skip_layer_normalization(use: _Use) -> str:
     bias = "total = Add(skipped, i4)" if use.has(4) else "total = Identity(skipped)"
     epsilon = float(use.attributes.get("epsilon", 1e-12))
     if use.opset >= 17:
-        normalised = f"n = LayerNormalization<axis = -1, epsilon = {epsilon!r}>(total, i2)"
-    else:
-        normalised = (
-            "m = ReduceMean<axes = [-1]>(total) d = Sub(total, m) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) "
-            f"small = Constant<value = float {{{epsilon!r}}}>() e = Add(v, small) r = Sqrt(e) q = Div(d, r) "
-            "n = Mul(q, i2)"
-        )
+        scaled = use.call(f"LayerNormalization<axis = -1, epsilon = {epsilon!r}>", "total", "i2", use.name(3))
+        return f"skipped = Add(i0, i1) {bias} y = {scaled}"
+    normalised = (
+        "m = ReduceMean<axes = [-1]>(total) d = Sub(total, m) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) "
+        f"small = Constant<value = float {{{epsilon!r}}}>() e = Add(v, small) r = Sqrt(e) q = Div(d, r) "
+        "n = Mul(q, i2)"
+    )
     return f"skipped = Add(i0, i1) {bias} {normalised} {'y = Add(n, i3)' if use.has(3) else 'y = Identity(n)'}"
 
 
+def _lstm(use: _Use) -> str:
+    given = [use.has(index) for index in range(12)]
+    return dynamic_lstm(use.attributes, use.shape(0), given, use.opset)
+
+
+OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "DynamicQuantizeLSTM": ("Y", "h", "c"),
+    "SkipLayerNormalization": ("y", "unknown1", "unknown2", "total"),
+}
+"""The names of the results of operators that have several."""
+
 DEFINITIONS: Mapping[str, Callable[[_Use], str]] = {
+    "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeMatMul": _dynamic_product,
     "FastGelu": _gelu,
     "MatMulIntegerToFloat": _product_to_float,
