@@ -3,9 +3,9 @@ name.
 
 models.py puts a model together: opening/ checks what the file holds, and graph_builder.py visits its nodes. folding.py
 computes known values, shapes.py the shapes of all others; bounds.py checks that indices are in range. inlining.py
-replaces nodes that stand for other nodes; definitions/ has those of operators that are not ONNX's. operators.py says what is supported, and shape_inputs.py which inputs must
-have known values. deciding.py proposes values for inputs of the model from which those follow. halves.py leaves one
-type of floats to what comes behind.
+replaces nodes that stand for other nodes; definitions/ has those of operators that are not ONNX's. operators.py says
+what is supported, and shape_inputs.py which inputs must have known values. deciding.py proposes values for inputs of
+the model from which those follow. halves.py leaves one type of floats to what comes behind.
 """
 
 from gputune.client.model.importer.halves import in_reals
