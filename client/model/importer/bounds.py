@@ -125,12 +125,25 @@ def _divided(node: Reader) -> None:
         raise ValueError(f"divides whole numbers by a 0 in {name!r}; other divisors are allowed")
 
 
+def _scaled(node: Reader) -> None:
+    """QuantizeLinear and DequantizeLinear, whose scales lie along an axis if there are several; those of blocks are
+    refused later."""
+    shape, count, axis = node.shape(0), node.tensors[node.inputs[1]].size, node.number("axis", 1)
+    if count == 1 or node.number("block_size", 0):
+        return
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"has no axis {axis} in its {len(shape)} dimensions")
+    if count != shape[axis]:
+        raise ValueError(f"has {count} scales for {shape[axis]} elements along axis {axis}")
+
+
 AXES_OF_INPUT = frozenset(
     ("GatherElements", "MeanVarianceNormalization", "Scatter", "ScatterElements", "Slice", "Squeeze")
 )
 """Operators whose axes, where they are attributes, onnx's shape inference does not look at."""
 
 CHECKS: Mapping[str, Callable[[Reader], None]] = {
+    "DequantizeLinear": _scaled,
     "Div": _divided,
     "GRU": _recurrent,
     "Gather": _gather,
@@ -138,6 +151,7 @@ CHECKS: Mapping[str, Callable[[Reader], None]] = {
     "GatherND": _by_places,
     "LSTM": _recurrent,
     "Mod": _divided,
+    "QuantizeLinear": _scaled,
     "RNN": _recurrent,
     "ReverseSequence": _reversed,
     "Scatter": _one_by_one,

@@ -39,7 +39,9 @@ class Work(Additions):
         """Those of the new graph so far, for passes that make one from the first node to the last."""
 
     def info(self, tensor: str) -> TensorInfo:
-        """Return the shape and type of a tensor, a new one or not."""
+        """Return the shape and type of a tensor or constant, a new one or not."""
+        if (value := self.constants.get(tensor)) is not None:
+            return TensorInfo(value.shape, str(value.dtype))
         return self.tensors[tensor] if tensor in self.tensors else self.graph.tensors[tensor]
 
     def known(self, node: Node, index: int, what: str) -> Array | None:

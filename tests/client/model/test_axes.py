@@ -144,6 +144,20 @@ def sliced_by_attributes(shape: tuple[int, ...], axis: int) -> Made:
     return Made([data(shape)], [], {"starts": [1], "ends": [9], "axes": [axis]})
 
 
+def scales_of(shape: tuple[int, ...], axis: int) -> list[Array | str]:
+    """A scale and a zero point for each element of an axis."""
+    count = shape[axis] if -len(shape) <= axis < len(shape) else 2
+    return [NUMBERS.uniform(0.01, 0.02, count).astype(np.float32), NUMBERS.integers(90, 110, count).astype(np.uint8)]
+
+
+def quantised(shape: tuple[int, ...], axis: int) -> Made:
+    return Made([data(shape)], scales_of(shape, axis), {"axis": axis})
+
+
+def dequantised(shape: tuple[int, ...], axis: int) -> Made:
+    return Made([NUMBERS.integers(0, 256, shape).astype(np.uint8)], scales_of(shape, axis), {"axis": axis})
+
+
 def squeezed(make: Make) -> Make:
     return lambda shape, axis: make(with_size(shape, axis, 1), axis)
 
@@ -164,6 +178,7 @@ FORMS: dict[tuple[str, int], Make] = {
     ("Concat", 13): concat,
     ("CumProd", 26): as_scalar,
     ("CumSum", 14): as_scalar,
+    ("DequantizeLinear", 13): dequantised,
     ("Flatten", 13): plain(),
     ("Gather", 13): looked_up,
     ("GatherElements", 13): looked_up_one_by_one,
@@ -176,6 +191,7 @@ FORMS: dict[tuple[str, int], Make] = {
     ("MeanVarianceNormalization", 13): in_list,
     ("OneHot", 11): one_hot,
     ("Pad", 18): padded,
+    ("QuantizeLinear", 13): quantised,
     ("RMSNormalization", 23): normalised,
     **{(op, 12): in_list for op in REDUCTIONS},
     **{(op, 18): as_input for op in REDUCTIONS},
