@@ -52,7 +52,7 @@ REAL = [
     ("MatMul", MatMulProblem(1, 4, 16, bias=True)),
 ]
 
-FUSED = [
+FUSED: list[tuple[str, Any]] = [
     *(("InvertedResidual", problem) for problem in inverted_residual_problems.REAL.values()),
     *(("SeparableConv", problem) for problem in separable_problems.REAL.values()),
 ]

@@ -104,6 +104,10 @@ def _all() -> Iterator[Named]:
             "resnet-head": MatMulProblem(1, 2048, 1000, bias=True),
             "decoder-row": MatMulProblem(1, 4096, 4096),
             "decoder-16-rows": MatMulProblem(16, 4096, 4096),
+            "vit-scores": _heads(12, 197, 64, merged=False),
+            "vit-values": _heads(12, 197, 64, merged=True),
+            "minilm-scores": _heads(12, 128, 32, merged=False),
+            "minilm-values": _heads(12, 128, 32, merged=True),
         },
         "DepthwiseConv": {
             "mobilenet-112": _depthwise(112, 32),
@@ -121,10 +125,6 @@ def _all() -> Iterator[Named]:
         },
         "ConvTranspose": {
             "unet-up": ConvTransposeProblem(1, 28, 28, 64, 32, (2, 2), (2, 2), (56, 56), bias=True),
-            "vit-scores": _heads(12, 197, 64, merged=False),
-            "vit-values": _heads(12, 197, 64, merged=True),
-            "minilm-scores": _heads(12, 128, 32, merged=False),
-            "minilm-values": _heads(12, 128, 32, merged=True),
         },
         "Softmax": {
             "softmax-1x1000": SoftmaxProblem(1, 1000, 1),
