@@ -109,11 +109,6 @@ def check_dtype(op: str, *dtypes: str) -> None:
     check_types(op, dtypes, ANY)
 
 
-def check_float(op: str, *dtypes: str) -> None:
-    """Raise a ValueError that names the first dtype which is not a float, for kernels that compute with floats only."""
-    check_types(op, dtypes, FLOATS)
-
-
 def check_types(op: str, dtypes: Collection[str], known: Collection[str]) -> None:
     """Raise a ValueError that names the first dtype which is not among those that an op's kernels know."""
     for dtype in dtypes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, check_factors
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -27,6 +27,7 @@ from gputune.kernels.family import (
     Estimate,
     Instance,
     Launch,
+    Problem,
     Stage,
     TensorSpec,
     Tolerance,
@@ -85,13 +86,15 @@ class Places:
 
 
 @dataclass(frozen=True)
-class MatMulProblem:
+class MatMulProblem(Problem):
     """a[m, k] x b[k, n] + bias[n]; b and bias are constant, the epilogue's operands are [m, n].
 
     With `parts`, a is there as the tensors a0[m, parts[0]], a1[m, parts[1]], ... which lie side by side in it. With
     `places`, b is computed, and there is such a product for all of a batch. `factors` is the type in which products may
     be multiplied.
     """
+
+    op = "MatMul"
 
     m: int
     k: int
@@ -103,12 +106,11 @@ class MatMulProblem:
     factors: str = field(default=FLOAT, metadata=ADDED)
     places: Places | None = field(default=None, metadata=ADDED)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         batch, rank = self.lies.batch, len(self.lies.batch) + 2
         if min(self.m, self.k, self.n, *batch) < 1:
             of = f"{batch} of " if self.places else ""
             raise ValueError(f"MatMul needs positive sizes, not {of}m={self.m} k={self.k} n={self.n}")
-        check_float("MatMul", self.dtype)
         check_factors("MatMul", self.dtype, self.factors)
         if self.places and (self.parts or self.bias):
             raise ValueError("MatMul has parts and a bias only if its right side is constant")
@@ -180,7 +182,7 @@ class MatMulFamily(ProductFamily):
     """Three algorithms. Weights are packed. Of a computed b, the first algorithm reads columns that a stage packs, or
     rows where they lie."""
 
-    op = "MatMul"
+    op = MatMulProblem.op
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
         m, k, n, lies = problem.m, problem.k, problem.n, problem.lies
@@ -195,10 +197,10 @@ class MatMulFamily(ProductFamily):
             whole = problem.weights and all(steps)
             shapes[name] = (m, n) if whole else (reach(problem.shape, steps),)
         constants = ("b", "bias") if problem.weights else ()
-        return tuple(TensorSpec(name, shape, name in constants, problem.dtype) for name, shape in shapes.items())
+        return tuple(problem.tensor(name, shape, name in constants) for name, shape in shapes.items())
 
     def output(self, problem: MatMulProblem) -> TensorSpec:
-        return TensorSpec("output", as_it_lies(problem.shape, problem.lies.output_steps), dtype=problem.dtype)
+        return problem.tensor("output", as_it_lies(problem.shape, problem.lies.output_steps))
 
     def ways(self, problem: MatMulProblem, factors: str) -> Algorithms:
         return Algorithms(_ways(problem, factors), MEANING, frozenset({LOCAL, SKINNY}))
@@ -251,7 +253,7 @@ class MatMulFamily(ProductFamily):
         moved = outputs + problem.bias * problem.n
         moved += sum(different(sizes, steps) for sizes, steps, _ in problem.sides)
         moved += sum(different(problem.shape, steps) for steps in problem.lies.operand_steps)
-        return Work(outputs * each, moved * ELEMENT_TYPES[problem.dtype].nbytes)
+        return Work(outputs * each, moved * problem.element.nbytes)
 
     def tolerance(self, problem: MatMulProblem) -> Tolerance:
         return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
@@ -287,7 +289,7 @@ class _Computed:
 
     def estimate(self, limits: DeviceLimits) -> Estimate:
         problem, product = self.problem, _tiling(self.problem).estimate(limits)
-        nbytes = problem.matrices * problem.k * problem.n * ELEMENT_TYPES[problem.dtype].nbytes
+        nbytes = problem.matrices * problem.k * problem.n * problem.element.nbytes
         packing = handing_over(nbytes, Card.of(limits))
         return lambda configuration: product(configuration) + configuration["PACK"] * packing
 
@@ -308,7 +310,7 @@ class _Computed:
         """Return what a configuration keeps in `scratch`: columns that a stage packs."""
         problem, (panel, panels) = self.problem, self._columns(configuration)
         elements = problem.matrices * panels * panel * problem.k
-        return {"packed": elements * ELEMENT_TYPES[problem.dtype].nbytes} if configuration["PACK"] else {}
+        return {"packed": elements * problem.element.nbytes} if configuration["PACK"] else {}
 
     def _columns(self, configuration: Configuration) -> tuple[int, int]:
         """Return how many columns a panel has, and how many panels there are of a matrix."""
