@@ -13,7 +13,8 @@ from gputune.kernels.ops.elementwise import FAMILY, ElementwiseProblem
 from tests.opencl.conftest import TOGETHER, KernelBench
 
 STEPS = [
-    *(Step(name, (-0.5, 0.75)[: function.values]) for name, function in UNARY.items()),
+    *(Step(name, (-0.5, 0.75)[: function.values]) for name, function in UNARY.items() if name != "quotient"),
+    Step("quotient", (-0.5, -2)),  # a divisor and its reciprocal
     *(Step(name, (0.5, 0.75)[: UNARY[name].values]) for name in ("shrink", "swish", "celu")),
     *(Step(name, (1.5,)) for name in BINARY),
     *(Step(name, (1.5,), swapped=True) for name in SWAPPED),
