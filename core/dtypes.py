@@ -89,7 +89,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
 FLOATS = tuple(each.name for each in ELEMENT_TYPES.values() if each.is_float)
 """The types of floats."""
 HALVES = tuple(name for name in FLOATS if name != FLOAT)
-"""Those that are stored in half of the bytes, and computed in float32."""
+"""The types of floats that take two bytes, and are computed in float32."""
 ANY = tuple(ELEMENT_TYPES)
 """All types: those of kernels that move, compare or count elements."""
 

@@ -104,13 +104,14 @@ class Chain:
 
     @property
     def of_whole(self) -> bool:
-        """Whether it starts from a sum of products of whole numbers, which has to be computed without an error."""
+        """Return whether the chain starts from a sum of products of whole numbers, which must be exact."""
         return bool(self.steps) and self.steps[0].function == "whole"
 
     @property
     def quantises_exactly(self) -> bool:
-        """Whether an exact value gives the same result everywhere, though a step rounds to whole numbers: between two
-        roundings there is at most one product, which nothing can be contracted with."""
+        """Return whether an exact value gives the same result on each device, even if a step rounds to whole numbers.
+
+        Between two roundings there is at most one product, so a compiler has nothing to contract it with."""
         pending = False
         for step in self.steps:
             if step.function == "mul" and not pending:

@@ -179,7 +179,7 @@ class Problem:
 
     @property
     def element(self) -> ElementType:
-        """What is known of the type of its elements."""
+        """Return the record of the type of its elements."""
         return ELEMENT_TYPES[self.dtype]
 
     def tensor(self, name: str, shape: tuple[int, ...], constant: bool = False) -> TensorSpec:

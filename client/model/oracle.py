@@ -31,8 +31,8 @@ WEIGHTS: Mapping[str, Sequence[tuple[int, int, int]]] = {
     "QLinearConv": [(3, 5, 2)],
     "QLinearMatMul": [(3, 5, 2)],
 }
-"""Where operators have each weight, its zero point, and the zero point of what it is multiplied with: -1 for one that
-is of uint8 in any case."""
+"""By operator, the inputs that hold each weight, its zero point, and the zero point of the other factor. The last is -1
+if the other factor is uint8 in any case."""
 RANGES_BY_THREADS = frozenset(("DynamicQuantizeLSTM",))
 """Operators for which onnxruntime has ranges of their own for the rows of each thread."""
 
@@ -49,6 +49,7 @@ class Oracle:
         self._given: Mapping[str, Array] = {}
         self._onnxruntime = _onnxruntime()
         found = self._call(self._model)
+        self._one_thread = any(node.op_type in RANGES_BY_THREADS for node in found.graph.node)
         wide, whole = widen(found, path), without_saturation(found, path.parent)
         if wide or whole:
             self._instead = found
@@ -80,12 +81,6 @@ class Oracle:
         """The tensors that the model's nodes compute."""
         return frozenset(name for node in self._model().graph.node for name in node.output if name)
 
-    @cached_property
-    def _by_threads(self) -> bool:
-        """Whether results depend on the number of threads."""
-        model = self._instead or onnx.load(str(self._path), load_external_data=False)
-        return any(node.op_type in RANGES_BY_THREADS for node in model.graph.node)
-
     def _model(self) -> onnx.ModelProto:
         model = onnx.ModelProto()
         if self._instead is None:
@@ -98,7 +93,7 @@ class Oracle:
         options = self._onnxruntime.SessionOptions()
         options.graph_optimization_level = self._onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3  # errors only
-        options.intra_op_num_threads = 1 if self._by_threads else 0
+        options.intra_op_num_threads = 1 if self._one_thread else 0
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._path.parent))
         return self._call(lambda: self._onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
 

@@ -38,7 +38,7 @@ class MapFamily(KernelFamily):
     group: ClassVar[tuple[str, ...]] = ("DIMX", "DIMY")
     """The parameters that are the work-group's sides."""
     guessed: ClassVar[Guesses] = ()
-    """What is worth trying instead of parts of the default."""
+    """Parts of configurations that are tried in place of the same parts of the default."""
     guessed_on_cpus: ClassVar[Guesses] = ()
     guessed_beyond_cpus: ClassVar[Guesses] = ()
     """Further guesses for devices of a kind."""

@@ -20,8 +20,8 @@ LIMIT = 2**24
 
 @dataclass(frozen=True)
 class Factor:
-    """One side of a product: a float32 tensor of whole numbers up to `most`, or such numbers that are known. `scales`
-    make numbers of them: one, or one along each axis."""
+    """Hold one side of a product: a float32 tensor of whole numbers up to `most`, or such numbers that are known.
+    `scales` make numbers of them: one, or one along each axis."""
 
     numbers: str | Array
     most: int
