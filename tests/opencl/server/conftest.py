@@ -26,8 +26,9 @@ class Agent(AgentProcess):
         return set(path.read_text(encoding="ascii").split())
 
     def resident_bytes(self) -> int:
+        # A child that has just ended is listed until the agent collects it, and has no memory and no line for it.
         lines = [Path(f"/proc/{child}/status").read_text(encoding="ascii") for child in self.children()]
-        return sum(int(text.split("VmRSS:")[1].split()[0]) << 10 for text in lines)
+        return sum(int(text.partition("VmRSS:")[2].split()[0]) << 10 for text in lines if "VmRSS:" in text)
 
     def wait_until_gone(self, child: str) -> None:
         until = time.monotonic() + PATIENCE_SECONDS
