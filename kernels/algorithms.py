@@ -27,6 +27,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import ChoiceSpace, Configuration, TuningSpace, choice
+from gputune.kernels.tiling.estimate import Card
 
 ALG = "ALG"
 FACTORS = "HALF"
@@ -46,12 +47,14 @@ class Way(HasSpace, Protocol):
 @dataclass(frozen=True)
 class Algorithms:
     """The ways to compute a problem by their numbers; `meaning` says which is which. Ways in `beyond_cpus` are not for
-    CPUs, and those in `needs` are for devices that have everything named there. A single way is its own space, without
-    a parameter that chooses. `parameter` is the name of that, `cost` a factor of all estimates."""
+    CPUs, those `in_local_memory` are no default where that does not pay, and those in `needs` are for devices that have
+    everything named there. A single way is its own space, without a parameter that chooses. `parameter` is the name of
+    that, `cost` a factor of all estimates."""
 
     ways: Mapping[int, Way]
     meaning: str
     beyond_cpus: frozenset[int] = frozenset()
+    in_local_memory: frozenset[int] = frozenset()
     needs: Mapping[int, Needs] = field(default_factory=dict)
     parameter: str = ALG
     cost: float = 1.0
@@ -64,7 +67,10 @@ class Algorithms:
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """Return the fastest default of the ways by the estimate. ValueError if no way is possible."""
         defaults, fill = [], self.fill(limits)
+        passed_over = () if Card.of(limits).local_pays else self.in_local_memory
         for number, way in self._of(limits).items():
+            if number in passed_over:
+                continue
             with contextlib.suppress(ValueError):
                 defaults.append(fill(number, way.default(limits)))
         return min(defaults, key=self.estimate(limits), default=None) or self.space(limits).first()

@@ -73,7 +73,8 @@ class DeviceLimits:
     The first four say how much there is room for. Rules about them are DeviceLimits of a space, and no parameter's
     values depend on them, so that they decide what can run and not what a measurement belongs to. `standard` is the
     latest OpenCL C that it compiles, `features` are those that it has proven of those for which a space asks,
-    `argument_form` is how its launches are given what lies in arenas.
+    `argument_form` is how its launches are given what lies in arenas. `family` is a GPU's as core/tier.py knows it, and
+    `launch_ns` what a launch was measured to cost on it, 0 where that is not known; both are for estimates.
     """
 
     max_work_group_size: int
@@ -87,6 +88,8 @@ class DeviceLimits:
     extensions: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
     argument_form: ArgumentForm = "sub_buffers"
+    family: str = ""
+    launch_ns: float = 0
 
     def lack(self, needs: Needs) -> str:
         """Return what a kernel needs and the device does not have, in words; empty if it has everything."""
@@ -110,6 +113,7 @@ class DeviceLimits:
             max_work_item_sizes=(most, most, most),
             local_memory_bytes=most,
             max_allocation_bytes=most,
+            launch_ns=0,
         )
 
 

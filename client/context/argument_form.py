@@ -70,6 +70,13 @@ class FormChoice:
         known = None if record is None else record.measured.get("argument_form")
         return next((form for form in ARGUMENT_FORMS if form == known), usual_form(self._device))
 
+    @property
+    def launch_ns(self) -> float:
+        """What a launch takes in the best form, with its share of an inference, as the cache knows it; 0 where it does
+        not. Raises CacheError."""
+        record = self._cache.chain_of(self._digest())
+        return 0 if record is None else record.launch_ns
+
     def chosen(self, runner: ContextRunner) -> ArgumentForm:
         """Return what the cache knows; measure it where that is nothing. The usual form stays on CPUs, which share the
         host's memory, and where nothing can be measured. Raises CacheError."""

@@ -94,7 +94,7 @@ class Generation:
         self._progress = progress
         self._arrived = arrived
         self.device = DeviceIdentity.from_dict(client.device)
-        self._form = request.config.form or usual_form(self.device)
+        self._form, self._launch_ns = request.config.form or usual_form(self.device), 0.0
         self.tier = tier_of(self.device.name, self.device.compute_units, self.device.vendor, self.device.device_version)
         if request.device_tier is not None:
             self.tier = named(self.tier, request.device_tier)
@@ -125,7 +125,7 @@ class Generation:
     @property
     def limits(self) -> DeviceLimits:
         """Return what the device allows and has proven, and how launches are given their arguments."""
-        return device_limits(self.device, self._form, self._features)
+        return device_limits(self.device, self._form, self._features, self._launch_ns)
 
     def run(self) -> None:
         """Run the whole generation. With tuning effort none no cache is read or written."""
@@ -149,6 +149,7 @@ class Generation:
             self._open_repository(stack, cache)
             if self._computes and self._request.config.form is None:
                 self._form = self._form_choice(cache).chosen(self._runner())
+            self._launch_ns = self._form_choice(cache).launch_ns
             tuner = self._tuner(cache)
             self._begin(tuner, cache)
             verdicts = tuner.verdicts(self._tasks).values()
@@ -225,7 +226,8 @@ class Generation:
         with ExitStack() as stack:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
-            self._form = self._request.config.form or self._form_choice(cache).remembered()
+            choice = self._form_choice(cache)
+            self._form, self._launch_ns = self._request.config.form or choice.remembered(), choice.launch_ns
             tuner = self._tuner(cache)
             self._begin(tuner, cache)
             if self._compares:
@@ -254,8 +256,7 @@ class Generation:
             self._inference_ns if self._compares else None,
             self._arrived,
             load=self.quiet.record,
-            form=self._form,
-            features=self._features,
+            limits=self.limits,
             budget=self._budget,
         )
 

@@ -36,8 +36,8 @@ from gputune.client.tuning.search.task_search import TaskSearch, check_legal, de
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo, blind_line
 from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import ArgumentForm
 from gputune.core.statuses import OK
+from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, configuration_key
 
 log = logging.getLogger(__name__)
@@ -83,15 +83,14 @@ class Tuner:
         inference_ns: Callable[[Callable[[Task], float]], float] | None = None,
         arrived: Callable[[], TargetClient | None] | None = None,
         load: LoadRecord | None = None,
-        form: ArgumentForm | None = None,
-        features: frozenset[str] = frozenset(),
+        limits: DeviceLimits | None = None,
         budget: Budget | None = None,
     ) -> None:
         """nodes: the names of the model's nodes that run a task, for the patterns of the options; inference_ns: what an
         inference takes when its tasks take what a function says, all of them together unless told otherwise; arrived:
         gives another target, like the others, that was not there before, None while there is none; load: hears how
-        busy targets are; form, features: as of device_limits; budget: of which tuning has a share, by default all that
-        the options allow."""
+        busy targets are; limits: of the device, by default what its identity says; budget: of which tuning has a share,
+        by default all that the options allow."""
         self._targets = list(targets)
         self._arrived = arrived
         self._load = load
@@ -102,7 +101,7 @@ class Tuner:
         self._nodes = nodes or {}
         self._inference_ns = inference_ns
         self._device = DeviceIdentity.from_dict(targets[0].device)
-        self._limits = device_limits(self._device, form, features)
+        self._limits = limits or device_limits(self._device)
         self._settings = settings_of(targets[0].server)
         self._searches: dict[tuple[str, object], TaskSearch] = {}
         self._optional: frozenset[Task] = frozenset()

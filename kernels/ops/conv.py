@@ -163,7 +163,7 @@ class ConvFamily(ProductFamily):
             ways |= {outputs: _ByWinograd(problem, winograd) for outputs, winograd in _winograds(problem).items()}
         if (local := _local_tiles(problem, factors)) is not None:
             ways[LOCAL] = local
-        return Algorithms(ways, MEANING, frozenset({LOCAL}))
+        return Algorithms(ways, MEANING, frozenset({LOCAL}), frozenset({LOCAL}))
 
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
         """On a CPU by Winograd's algorithm where that is expected to be clearly faster."""

@@ -203,7 +203,7 @@ class MatMulFamily(ProductFamily):
         return problem.tensor("output", as_it_lies(problem.shape, problem.lies.output_steps))
 
     def ways(self, problem: MatMulProblem, factors: str) -> Algorithms:
-        return Algorithms(_ways(problem, factors), MEANING, frozenset({LOCAL, SKINNY}))
+        return Algorithms(_ways(problem, factors), MEANING, frozenset({LOCAL, SKINNY}), frozenset({LOCAL}))
 
     def multiplied(self, problem: MatMulProblem, configuration: Configuration, factors: str) -> Instance:
         algorithm, operands = configuration.get(ALG, TILED), problem.epilogue.operand_names

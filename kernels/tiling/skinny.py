@@ -23,16 +23,12 @@ from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parame
 from gputune.kernels.tiling.estimate import (
     BARRIER,
     FLOAT_BYTES,
-    ISSUED,
     LINE_BYTES,
     LOOP,
     MOST_GROUPS,
-    MOST_WORK_ITEMS,
     OWN_REGISTERS,
-    REGISTER_FILE,
     START,
     UNIT_BYTES,
-    WARP,
     WIDEST,
     Card,
     handing_over,
@@ -144,7 +140,7 @@ class Skinny:
             mr, nv, vw, ku, lm, ln, split = (configuration[name] for name in PARAMETERS)
             down, items = ceil_div(self.rows, mr), lm * ln
             own = ceil_div(self._groups(configuration), card.units)  # of the unit with the most
-            at_once = min(own, self._groups_at_once(configuration))
+            at_once = min(own, self._groups_at_once(configuration, card))
             blocks = ceil_div(self.reduction, lm * ku * split)
             vectors = ku * nv * vw
             # Memory: as much as is under way, and at most what a unit gets. Weights come from memory for the first row
@@ -157,11 +153,11 @@ class Skinny:
             run = self._run(configuration)
             lefts = mr * ku // run
             issued = mr * vectors + vectors / min(vw, WIDEST) + lefts + LOOP
-            rows = max(1, WARP // ln)  # of the right side that a warp reads at once
-            read, apart = min(ln, WARP) * vw * FLOAT_BYTES, run * nv * ln * vw * FLOAT_BYTES
+            rows = max(1, card.lanes // ln)  # of the right side that a warp reads at once
+            read, apart = min(ln, card.lanes) * vw * FLOAT_BYTES, run * nv * ln * vw * FLOAT_BYTES
             lines = ku * nv * rows * max(read, min(apart, LINE_BYTES)) / LINE_BYTES
             lines += lefts * max(1, rows * run * FLOAT_BYTES / LINE_BYTES)
-            work = own * blocks * items / WARP * max(issued / ISSUED, lines)
+            work = own * blocks * items / card.lanes * max(issued / card.issued, lines)
             sums = ceil_div(mr, self._summed(configuration)) * 2 * BARRIER + mr * nv * lm if lm > 1 else 0
             total = max(from_memory, from_cache, work) + ceil_div(own, at_once) * (START + sums)
             if split > 1:
@@ -303,8 +299,8 @@ class Skinny:
         nbytes = local_bytes(lm * summed * nv * vw * ln * ELEMENT_TYPES[self.dtype].sum_bytes)
         return Needs(nbytes, cooperates=True) if lm > 1 else ALONE
 
-    def _groups_at_once(self, configuration: Configuration) -> int:
+    def _groups_at_once(self, configuration: Configuration, card: Card) -> int:
         """Work-groups of a compute unit for which there are registers and places."""
         items = configuration["LM"] * configuration["LN"]
         needed = self._registers(*(configuration[name] for name in ("MR", "NV", "VW", "KU"))) * items
-        return max(1, min(REGISTER_FILE // needed, MOST_WORK_ITEMS // items, MOST_GROUPS))
+        return max(1, min(card.registers // needed, card.work_items // items, MOST_GROUPS))

@@ -21,6 +21,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm
 from gputune.core.quirks import standard_of, usual_form
 from gputune.core.statuses import OK
+from gputune.core.tier import tier_of
 from gputune.kernels.algorithms import way_of
 from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Instance, KernelFamily, Work, problem_to_dict
@@ -45,10 +46,14 @@ DEADLY = ("timeout", "crash")
 
 
 def device_limits(
-    device: DeviceIdentity, form: ArgumentForm | None = None, features: frozenset[str] = frozenset()
+    device: DeviceIdentity,
+    form: ArgumentForm | None = None,
+    features: frozenset[str] = frozenset(),
+    launch_ns: float = 0,
 ) -> DeviceLimits:
     """Return the properties of a device that constraints and kernels depend on. form: how launches take tensors that
-    lie in arenas; None if that was not measured. features: those that it has proven."""
+    lie in arenas; None if that was not measured. features: those that it has proven. launch_ns: as of DeviceLimits."""
+    tier = tier_of(device.name, device.compute_units, device.vendor, device.device_version)
     return DeviceLimits(
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=device.max_work_item_sizes,
@@ -61,6 +66,8 @@ def device_limits(
         extensions=frozenset(device.extensions),
         features=features,
         argument_form=form or usual_form(device),
+        family="" if device.device_type == "cpu" else tier.family,
+        launch_ns=launch_ns,
     )
 
 

@@ -24,7 +24,7 @@ class Device:
     lanes: int = 32
 
 
-def _gpu(group: int, local_kib: int, allocation_gib: int, units: int, *extensions: str) -> DeviceLimits:
+def _gpu(family: str, group: int, local_kib: int, allocation_gib: int, units: int, *extensions: str) -> DeviceLimits:
     return DeviceLimits(
         max_work_group_size=group,
         max_work_item_sizes=(group, group, min(group, 64) if group > 256 else group),
@@ -34,17 +34,18 @@ def _gpu(group: int, local_kib: int, allocation_gib: int, units: int, *extension
         device_type="gpu",
         preferred_float_width=1,
         extensions=frozenset(extensions),
+        family=family,
     )
 
 
 _ALL = (
-    Device("h100", "nvidia", "sm_90", _gpu(1024, 48, 20, 132)),
-    Device("a100", "nvidia", "sm_80", _gpu(1024, 48, 10, 108)),
-    Device("rtx3060", "nvidia", "sm_86", _gpu(1024, 48, 3, 28)),
-    Device("gfx90a", "amd", "gfx90a", _gpu(256, 64, 16, 104, HALF_EXTENSION)),
-    Device("gfx1030", "amd", "gfx1030", _gpu(256, 64, 8, 36, HALF_EXTENSION)),
-    Device("dg2", "intel", "dg2", _gpu(1024, 64, 4, 512, HALF_EXTENSION), lanes=8),
-    Device("adreno740", "", "", _gpu(1024, 32, 1, 12, HALF_EXTENSION)),
+    Device("h100", "nvidia", "sm_90", _gpu("nvidia-hopper", 1024, 48, 20, 132)),
+    Device("a100", "nvidia", "sm_80", _gpu("nvidia-ampere", 1024, 48, 10, 108)),
+    Device("rtx3060", "nvidia", "sm_86", _gpu("nvidia-ampere", 1024, 48, 3, 28)),
+    Device("gfx90a", "amd", "gfx90a", _gpu("amd-cdna", 256, 64, 16, 104, HALF_EXTENSION)),
+    Device("gfx1030", "amd", "gfx1030", _gpu("amd-rdna2", 256, 64, 8, 36, HALF_EXTENSION)),
+    Device("dg2", "intel", "dg2", _gpu("intel-xe-hpg", 1024, 64, 4, 512, HALF_EXTENSION), lanes=8),
+    Device("adreno740", "", "", _gpu("adreno-7xx", 1024, 32, 1, 12, HALF_EXTENSION)),
 )
 
 DEVICES: Mapping[str, Device] = {device.name: device for device in _ALL}

@@ -61,6 +61,8 @@ def test_the_fastest_is_chosen_and_remembered(cache: PerformanceCache, caplog: p
     assert "a launch takes with sub-buffers 24.0 us, whole buffers 5.0 us" in caplog.text
     assert chosen(cache, {}) == ("svm", []), "measured once"
     assert FormChoice(cache, GPU, {}, True).remembered() == "svm"
+    assert FormChoice(cache, GPU, {}, True).launch_ns == 4e3, "estimates know it then"
+    assert FormChoice(cache, GPU, {"IGC_x": "1"}, True).launch_ns == 0
     other = replace(GPU, driver_version="another")
     assert chosen(cache, {"offsets": 1.0}, device=other) == ("offsets", ["offsets"]), "another driver is measured again"
     assert chosen(cache, {"buffers": 1.0}, {"IGC_x": "1"}) == ("buffers", ["buffers"]), "and so are other settings"

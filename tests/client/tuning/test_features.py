@@ -103,7 +103,7 @@ def test_another_answer_has_only_the_tasks_measured_again_that_ask(cache: Perfor
 
     def tuned(*features: str) -> dict[str, Any]:
         target.requests.clear()
-        tuner = Tuner([target], cache, QUICK, features=frozenset(features))
+        tuner = Tuner([target], cache, QUICK, limits=replace(BARE, features=frozenset(features)))
         verdicts = tuner.verdicts([ASKING, OTHER])
         found = {one.op: one.configuration for one in tuner.tune([ASKING, OTHER])}
         return {
