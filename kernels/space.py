@@ -19,11 +19,13 @@ def configuration_key(configuration: Configuration) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tunable choice; `meaning` is shown to users."""
+    """One tunable choice; `meaning` is shown to users. The work-items of a work-group are the product of those that are
+    `of_group`."""
 
     name: str
     values: tuple[int, ...]
     meaning: str
+    of_group: bool = False
 
     def __str__(self) -> str:
         """Return its name and legal values."""
@@ -136,6 +138,11 @@ class TuningSpace:
         """The features that any configuration needs, whether the device has them or not."""
         return frozenset(name for rule in self.constraints if isinstance(rule, DeviceLimit) for name in rule.asks)
 
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The parameters whose product is the size of a work-group; no part of the space's identity."""
+        return tuple(parameter.name for parameter in self.parameters if parameter.of_group)
+
     @cached_property
     def sha256(self) -> str:
         """Identity of the space as declared for a problem: parameter names and values, and the names and reasons of the
@@ -188,6 +195,7 @@ def choice(name: str, meaning: str, spaces: Mapping[int, TuningSpace]) -> Choice
     parameter; its meaning is that of the first space that has it, and those of the others where they differ."""
     meanings: dict[str, str] = {}
     values: dict[str, tuple[int, ...]] = {}
+    group = {name for space in spaces.values() for name in space.group}
     for number, space in spaces.items():
         for each in space.parameters:
             said = meanings.setdefault(each.name, each.meaning)
@@ -205,7 +213,7 @@ def choice(name: str, meaning: str, spaces: Mapping[int, TuningSpace]) -> Choice
             for each, legal in values.items()
             if own.get(each) != legal
         )
-    parameters = (Parameter(each, legal, meanings[each]) for each, legal in values.items())
+    parameters = (Parameter(each, legal, meanings[each], each in group) for each, legal in values.items())
     return ChoiceSpace((Parameter(name, tuple(sorted(spaces)), meaning), *parameters), tuple(rules), spaces, idle)
 
 

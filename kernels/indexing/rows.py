@@ -22,8 +22,8 @@ from gputune.kernels.tiling.streaming import (
 )
 
 ACC = Parameter("ACC", (1, 2, 4, 8), "accumulators of a work-item")
-LANES = Parameter("LANES", GROUP_SIZES, "work-items that share a row")
-DIMY = Parameter("DIMY", GROUP_SIZES, "rows of a work-group")
+LANES = Parameter("LANES", GROUP_SIZES, "work-items that share a row", of_group=True)
+DIMY = Parameter("DIMY", GROUP_SIZES, "rows of a work-group", of_group=True)
 
 GPU_ITEMS_PER_UNIT = 64
 """So many work-items a compute unit of a GPU gets by default, where the rows have enough vectors."""

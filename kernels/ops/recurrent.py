@@ -85,7 +85,7 @@ class RecurrentFamily(KernelFamily):
                 Parameter("MB", (1, 2, 3, 4, 6, 8, 12, 16), "entries of the batch in a work-group"),
                 Parameter("NV", (1, 2, 4, 8), "vectors of a work-item in a panel"),
                 Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("LANES", GROUP_SIZES, "work-items of a work-group"),
+                Parameter("LANES", GROUP_SIZES, "work-items of a work-group", of_group=True),
                 Parameter("LOCAL", (0, 1), "1: states lie in local memory, 0: in global memory"),
             ),
             (

@@ -131,7 +131,9 @@ class BlockStrips:
                 Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
                 Parameter("KU", (1, 2, 4, 8), "unrolling of the reductions"),
                 PREFETCH,
-                Parameter("LN", (1, 8, 16, 32, 64, 128), "work-items of a work-group, which share a strip"),
+                Parameter(
+                    "LN", (1, 8, 16, 32, 64, 128), "work-items of a work-group, which share a strip", of_group=True
+                ),
             ),
             (*self._tile_constraints(limits), *self._strip_constraints(limits)),
         )

@@ -98,8 +98,8 @@ class Skinny:
                 Parameter("NV", VECTORS, "vectors of a tile's row"),
                 Parameter("VW", WIDTHS, "columns of a vector"),
                 Parameter("KU", UNROLLS, "unrolling of the reduction"),
-                Parameter("LM", ALONG, "work-items of a work-group along the reduction"),
-                Parameter("LN", ACROSS, "work-items of a work-group across the columns"),
+                Parameter("LM", ALONG, "work-items of a work-group along the reduction", of_group=True),
+                Parameter("LN", ACROSS, "work-items of a work-group across the columns", of_group=True),
                 Parameter("SPLIT", SPLITS, "work-groups that share the reduction"),
             ),
             (

@@ -52,8 +52,8 @@ def local_bytes(*arrays: int) -> int:
 
 
 VW = Parameter("VW", VECTOR_WIDTHS, "elements of a vector")
-DIMX = Parameter("DIMX", GROUP_SIZES, "work-items of a work-group along dimension 0")
-DIMY = Parameter("DIMY", GROUP_SIZES, "work-items of a work-group along dimension 1")
+DIMX = Parameter("DIMX", GROUP_SIZES, "work-items of a work-group along dimension 0", of_group=True)
+DIMY = Parameter("DIMY", GROUP_SIZES, "work-items of a work-group along dimension 1", of_group=True)
 
 
 def group_parameters() -> tuple[Parameter, Parameter]:

@@ -191,7 +191,9 @@ class Strips:
                 Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
                 Parameter("KU", (1, 2, 4, 8), "unrolling of the reduction"),
                 PREFETCH,
-                Parameter("LN", (1, 2, 4, 8, 16, 32, 64), "work-items of a work-group, which share a strip"),
+                Parameter(
+                    "LN", (1, 2, 4, 8, 16, 32, 64), "work-items of a work-group, which share a strip", of_group=True
+                ),
                 Parameter("SPLIT", (1, 2, 4), "work-groups that divide a strip's columns"),
             ),
             (*self._tile_constraints(limits), *self._strip_constraints(limits), *self._group_constraints(limits)),

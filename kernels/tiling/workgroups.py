@@ -56,8 +56,8 @@ Grid = tuple[int, int]
 def group_parameters() -> tuple[Parameter, Parameter, Parameter]:
     """LM, LN and ORDER."""
     return (
-        Parameter("LM", GROUP_SIDES, "work-items of a work-group down the rows"),
-        Parameter("LN", GROUP_SIDES, "work-items of a work-group across the columns"),
+        Parameter("LM", GROUP_SIDES, "work-items of a work-group down the rows", of_group=True),
+        Parameter("LN", GROUP_SIDES, "work-items of a work-group across the columns", of_group=True),
         Parameter("ORDER", (0, 1), "dimension 0 of the grid runs across the columns (0) or down the rows (1)"),
     )
 

@@ -48,6 +48,16 @@ def test_no_default_for_a_gpu_is_illegal(units: int, most: int, local_bytes: int
         assert family.space(problem, limits).violations(family.default(problem, limits)) == [], (op, name)
 
 
+@pytest.mark.parametrize(("op", "name", "problem"), CASES)
+def test_the_parameters_of_a_work_group_make_its_size(op: str, name: str, problem: Any) -> None:
+    """A search for a GPU begins with work-groups of likely sizes."""
+    family = family_of(op)
+    group = family.space(problem, LARGE).group
+    for one in (family.default(problem, LARGE), *family.starters(problem, LARGE)[:4]):
+        size = math.prod(one[name] for name in group)
+        assert size in {math.prod(kernel.local_size) for kernel in kernels(op, problem, one)}, (name, one)
+
+
 @pytest.mark.parametrize(
     ("op", "problem", "limits", "lanes", "down"),
     [

@@ -107,7 +107,7 @@ EFFORTS = {
     )
 }
 
-FEW = 64
+FEW = 96
 """A space is never too small to measure so many of its configurations, where they may pay."""
 
 MOST = 4

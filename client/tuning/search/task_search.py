@@ -211,7 +211,8 @@ class TaskSearch:
     def strategy(self) -> Strategy:
         if self._strategy is None:
             make = STRATEGIES[self._strategy_name]
-            self._strategy = make(self.space, self.seed, self.seeds, self.strangers, self._estimate)
+            group = () if self._limits.device_type == "cpu" else self.space.group
+            self._strategy = make(self.space, self.seed, self.seeds, self.strangers, self._estimate, group)
             self._strategy.tell(self._untold)
             self._untold = []
         return self._strategy

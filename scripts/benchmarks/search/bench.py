@@ -1,7 +1,8 @@
 """Measure how soon search strategies find good variants of recorded spaces; needs no device.
 
 Percent is 100 x best / found: the least true median of all configurations over that of the best one found so far. A
-figure is the mean over seeds with its standard error, of each space and of all devices of a kernel together.
+figure is the mean over seeds with its standard error, of each space and of all devices of a kernel together. With
+noise a strategy is told times that are off, by a factor of normal logarithm, and judged by the true ones.
 
 The strategies' constants were fixed on the spaces that are replayed without --space: three kernels of ours on PoCL, and
 the made-up ones of landscapes.py. Recorded GPU spaces of convolution and dedispersion (FAIR Benchmark Hub) were looked
@@ -21,6 +22,7 @@ from benchmarks.search.landscapes import all_landscapes
 from benchmarks.search.replay import Curves, mean_over_seeds, replay, winners_of
 from benchmarks.search.spaces import Recording, load
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.search.task_search import BATCH
 
 RECORDINGS = tool.ROOT / "tests" / "recordings"
 ALL_DEVICES = "all devices"
@@ -38,12 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategies", default=COMPARED, help="comma list (default: %(default)s)")
     parser.add_argument("--evaluations", default="10,25,50", help="where to look, comma list (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=20, help="replays of each strategy (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=1, help="configurations asked for at once (default: %(default)s)")
+    parser.add_argument(
+        "--batch", type=int, default=BATCH, help="configurations asked for at once (default: %(default)s, as in tuning)"
+    )
+    parser.add_argument(
+        "--noise",
+        default="0,5,15",
+        help="by how many percent a time is off that a strategy is told, comma list (default: %(default)s)",
+    )
 
 
 def run(options: argparse.Namespace) -> Result:
     """Replay the strategies. Raises NotRecorded, OSError, ValueError."""
-    looks, names = _numbers(options.evaluations), options.strategies.split(",")
+    looks, names = _numbers("--evaluations", options.evaluations), options.strategies.split(",")
+    noises = _numbers("--noise", options.noise, least=0)
     if unknown := [name for name in names if name not in STRATEGIES]:
         raise ValueError(f"--strategies: {unknown[0]!r} is none of {', '.join(STRATEGIES)}")
     recordings = [load(path) for path in options.space or sorted(RECORDINGS.glob("*_T4.json*"))]
@@ -54,7 +64,7 @@ def run(options: argparse.Namespace) -> Result:
     tables: list[Table] = []
     for kernel, devices in by_kernel.items():
         figures[kernel] = {}
-        for title, curves in _curves(devices, names, (options.seeds, max(looks), options.batch)).items():
+        for title, curves in _curves(devices, names, (options.seeds, max(looks), options.batch), noises).items():
             apart = {} if len(devices) == 1 else {one.device: [own] for one, own in zip(devices, curves, strict=True)}
             figures[kernel][title] = {
                 name: _figures(found, looks) for name, found in {ALL_DEVICES: curves, **apart}.items()
@@ -67,9 +77,17 @@ def run(options: argparse.Namespace) -> Result:
     return Result(figures, tables)
 
 
-def _curves(devices: Sequence[Recording], names: Sequence[str], how: tuple[int, int, int]) -> dict[str, list[Curves]]:
+def _curves(
+    devices: Sequence[Recording], names: Sequence[str], how: tuple[int, int, int], noises: Sequence[int]
+) -> dict[str, list[Curves]]:
     """Return the curves of each strategy on each device, and those of auto with the records of the other devices."""
-    found = {f"{name}, cold": [replay(one, name, *how) for one in devices] for name in names}
+    found = {
+        f"{name}, cold" + (f", {noise} % noise" if noise else ""): [
+            replay(one, name, *how, noise=noise / 100) for one in devices
+        ]
+        for name in names
+        for noise in noises
+    }
     if len(devices) > 1 and "auto" in names:
         known = [winners_of([other for other in devices if other is not one], one) for one in devices]
         warm = [replay(one, "auto", *how, *winners) for one, winners in zip(devices, known, strict=True)]
@@ -86,8 +104,8 @@ def _percent(figure: dict[str, float]) -> str:
     return "{percent:.1f} ± {standard_error:.1f}".format(**figure)
 
 
-def _numbers(text: str) -> list[int]:
-    numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
-    if min(numbers) < 1:
-        raise ValueError(f"--evaluations: {text!r} is no comma list of positive numbers")
+def _numbers(option: str, text: str, least: int = 1) -> list[int]:
+    numbers = [int(part) if part.isdecimal() else -1 for part in text.split(",")]
+    if min(numbers) < least:
+        raise ValueError(f"{option}: {text!r} is no comma list of numbers from {least}")
     return numbers

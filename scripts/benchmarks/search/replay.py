@@ -1,13 +1,15 @@
 """Replay a strategy on a recorded space: which share of the optimum its best has reached after each evaluation."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.search.spaces import Recording
 from gputune.client.tuning.search.seeding import FROM_ELSEWHERE
-from gputune.client.tuning.search.strategies import Strategy
+from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
 from gputune.kernels.family import Estimate
@@ -28,14 +30,23 @@ def curve(best_ns: float, costs_ns: Sequence[float | None], evaluations: int) ->
     return reached + [found] * (evaluations - len(reached))
 
 
-def search(recording: Recording, strategy: Strategy, evaluations: int, batch: int) -> list[float | None]:
-    """The costs of what a strategy asked for, in order."""
+def search(
+    recording: Recording, strategy: Strategy, evaluations: int, batch: int, noise: float = 0, seed: int = 0
+) -> list[float | None]:
+    """The costs of what a strategy asked for, in order. noise: the deviation of the logarithms of what it is told."""
     costs: list[float | None] = []
+    chance = np.random.default_rng(seed)
     while len(costs) < evaluations and (asked := strategy.ask(min(batch, evaluations - len(costs)))):
         told = [recording.evaluate(configuration) for configuration in asked]
         costs += [evaluation.cost_ns for evaluation in told]
-        strategy.tell(told)
+        strategy.tell([_heard(evaluation, noise * chance.standard_normal()) for evaluation in told])
     return costs
+
+
+def _heard(evaluation: Evaluation, error: float) -> Evaluation:
+    """A result as a strategy hears of it."""
+    cost = evaluation.cost_ns
+    return replace(evaluation, cost_ns=None if cost is None else cost * math.exp(error))
 
 
 def replay(
@@ -47,11 +58,14 @@ def replay(
     portfolio: Sequence[Configuration] = (),
     strangers: Sequence[Configuration] = (),
     estimate: Estimate | None = None,
+    noise: float = 0,
 ) -> Curves:
     """The curves of one of our strategies, one per seed."""
     make, space = STRATEGIES[name], recording.space
     searches = (
-        search(recording, make(space, seed, portfolio, strangers, estimate), evaluations, batch)
+        search(
+            recording, make(space, seed, portfolio, strangers, estimate, space.group), evaluations, batch, noise, seed
+        )
         for seed in range(1, seeds + 1)
     )
     return np.array([curve(recording.best_ns, costs, evaluations) for costs in searches])

@@ -26,6 +26,9 @@ MILLISECOND_NS = 1e6
 VENDORS = {"nvidia": r"A\d{3,4}\b|[HV]100\b|RTX|GTX|Titan", "amd": r"W\d{4}\b|MI\d{2,3}|RX "}
 """The hub names devices by less than their whole names."""
 
+OF_GROUP = re.compile(r"block_size_[xyz]|[MN]DIMC")
+"""The parameters of public spaces, which are all of GPUs, whose product is the size of a work-group."""
+
 CACHE_FILE = "_cachefile"
 """Of the names of Kernel Tuner's cache files; those of T4 files have _T4 there."""
 
@@ -148,7 +151,10 @@ def _space(
         raise NotRecorded(f"{title} has a configuration twice")
     if not any(samples):
         raise NotRecorded(f"{title} has no configuration that worked")
-    parameters = tuple(Parameter(name, tuple(sorted(set(values))), "recorded") for name, values in columns.items())
+    parameters = tuple(
+        Parameter(name, tuple(sorted(set(values))), "recorded", bool(OF_GROUP.fullmatch(name)))
+        for name, values in columns.items()
+    )
     return Recording(
         kernel=kernel,
         device=device,

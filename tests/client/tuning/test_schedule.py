@@ -380,7 +380,7 @@ def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
     effort, options = replace(QUICK, trials=2 * FEW), TuningOptions(strategy="random")
     small, large = Tuner([Unequal(by_width)], cache, effort, options=options).tune([SMALL, BIG])  # type: ignore[list-item]
     assert sum(small.trials.values()) <= FIRST_BATCHES[-2][1]
-    assert sum(large.trials.values()) >= FEW
+    assert sum(large.trials.values()) >= 16 * FIRST_BATCHES[-2][1]
 
 
 def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(

@@ -14,6 +14,7 @@ from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.client.tuning.search.strategies.model_based import (
     BEST_EXPECTED,
     DRAWN,
+    FIRST_IN_GROUPS,
     MOST_CANDIDATES,
     MOST_KNOWN,
     ModelBased,
@@ -107,6 +108,34 @@ def test_the_best_is_found_long_before_chance_would(name: str) -> None:
     evaluations = math.ceil(0.35 * SIZE)  # by chance the median is half of the space
     searches = [keys(run(STRATEGIES[name](SPACE, seed, ()), evaluations)) for seed in range(1, 6)]
     assert sum(configuration_key(BEST) in search for search in searches) >= 3
+
+
+GROUPS = TuningSpace(
+    (
+        Parameter("GX", (1, 2, 4, 8, 16, 32, 64, 128), "along a row", of_group=True),
+        Parameter("GY", (1, 2, 3, 4, 8, 16, 32), "down the rows", of_group=True),
+        Parameter("V", (1, 2, 4, 8), "vectors"),
+    ),
+    (),
+)
+
+
+def test_a_search_for_a_gpu_begins_with_likely_work_groups() -> None:
+    """Of 64 to 512 work-items, a multiple of 32; starters and what is told count, and the model is free afterwards."""
+
+    def likely(one: Configuration) -> bool:
+        return 64 <= one["GX"] * one["GY"] <= 512 and one["GX"] * one["GY"] % 32 == 0
+
+    begun = Auto(GROUPS, 1, group=GROUPS.group).ask(8)
+    assert len(begun) == FIRST_IN_GROUPS and all(map(likely, begun))
+    assert not all(map(likely, Auto(GROUPS, 1).ask(8))), "without the hint others come, too"
+    known = Auto(GROUPS, 1, group=GROUPS.group)
+    known.tell([Evaluation({"GX": 1, "GY": 1, "V": vectors}, 100.0 * vectors) for vectors in (1, 2, 4, 8)])
+    assert len(known.ask(8)) == FIRST_IN_GROUPS - 4
+    found = run(Auto(GROUPS, 1, group=GROUPS.group), 10**3, 8, lambda one: float(one["GX"] * one["GY"] * one["V"]))
+    assert len(found) == GROUPS.size
+    small = TuningSpace((Parameter("G", (1, 2, 4), "a small group", of_group=True),), ())
+    assert len(run(Auto(small, 1, group=small.group), 8, 8, lambda one: float(one["G"]))) == 3
 
 
 LARGE = TuningSpace(tuple(Parameter(name, tuple(range(10)), "one of three") for name in "ABC"), ())

@@ -42,8 +42,10 @@ class Auto:
         portfolio: Sequence[Configuration] = (),
         strangers: Sequence[Configuration] = (),
         estimate: Estimate | None = None,
+        group: Sequence[str] = (),
     ) -> None:
-        self._model = ModelBased(space, seed)
+        """group: as of ModelBased."""
+        self._model = ModelBased(space, seed, group)
         self._candidates = self._model.candidates
         self._estimated = [] if estimate is None else unlike_best(self._candidates, estimate, ESTIMATED)
         self._portfolio = self._rows(portfolio)

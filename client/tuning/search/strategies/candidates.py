@@ -29,6 +29,7 @@ class Candidates:
         self._configurations = list(space.configurations())
         table = np.array([[c[name] for name in names] for c in self._configurations], np.int64)
         table = table.reshape(len(self._configurations), len(names))
+        self._table = table
         columns = [np.unique(table[:, column], return_inverse=True) for column in range(len(names))]
         varying = [column for column, (values, _) in enumerate(columns) if len(values) > 1]
         self._names = tuple(names)
@@ -69,6 +70,11 @@ class Candidates:
     def at(self, rows: Iterable[int]) -> list[dict[str, int]]:
         """Return the configurations of rows."""
         return [dict(self._configurations[row]) for row in rows]
+
+    def products(self, names: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the product of some parameters of each row; 1 of none."""
+        columns = [self._table[:, self._names.index(name)] for name in names]
+        return np.prod(columns, axis=0, dtype=np.int64) if columns else np.ones(len(self), np.int64)
 
     def tell(self, evaluations: Sequence[Evaluation]) -> list[int]:
         """Keep what was found out and return the rows; configurations of another space are passed over."""

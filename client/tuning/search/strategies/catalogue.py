@@ -16,7 +16,7 @@ from gputune.kernels.space import Configuration, TuningSpace
 
 class Maker(Protocol):
     """Makes a fresh strategy for a space from a seed. What is known before anything is measured, as of `Auto`, only
-    `auto` uses."""
+    `auto` uses, and `group` also `model_based`."""
 
     def __call__(
         self,
@@ -25,13 +25,14 @@ class Maker(Protocol):
         portfolio: Sequence[Configuration] = (),
         strangers: Sequence[Configuration] = (),
         estimate: Estimate | None = None,
+        group: Sequence[str] = (),
         /,
     ) -> Strategy: ...
 
 
 STRATEGIES: dict[str, Maker] = {
     "auto": Auto,
-    "model_based": lambda space, seed, *_: ModelBased(space, seed),
+    "model_based": lambda space, seed, *known: ModelBased(space, seed, *known[3:]),
     "evolution": lambda space, seed, *_: Evolution(space, seed),
     "descent": lambda space, seed, *_: CoordinateDescent(space, seed),
     "random": lambda space, seed, *_: RandomSearch(space, seed),

@@ -10,13 +10,18 @@ Global Optimization Methods Based on Response Surfaces (2001).
 
 Several configurations are chosen at a time by believing the expected cost of those already chosen, as in Ginsbourger,
 Le Riche, Carraro: Kriging Is Well-Suited to Parallelize Optimization (2010). The search starts from few configurations
-that lie far apart and not at the border, where tiles and groups are too small or too large to be good.
+that lie far apart and not at the border, where tiles and groups are too small or too large to be good. On GPUs their
+work-groups have a likely size.
+
+Of other models tried on recorded spaces none found more: losses by other powers, logarithms of costs, more views, a
+quarter of the choices beside the best, trees, and tree Parzen estimators.
 """
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from gputune.client.tuning.search.strategies import Evaluation
 from gputune.client.tuning.search.strategies.candidates import Candidates, Floats, Rows
@@ -24,8 +29,13 @@ from gputune.client.tuning.search.strategies.surrogate import GaussianProcess
 from gputune.client.tuning.search.strategies.views import views_of
 from gputune.kernels.space import TuningSpace
 
-FIRST = 4
-"""So many evaluations come before the model is asked; any few will do, so that they are soon over."""
+FIRST, FIRST_IN_GROUPS = 4, 8
+"""So many evaluations come before the model is asked; any few will do, so that they are soon over. With work-groups of
+likely sizes more of them are worth it."""
+
+LEAST_GROUP, MOST_GROUP, SUBGROUP = 64, 512, 32
+"""The likely sizes of work-groups on GPUs, and what they are a multiple of. Kernels of public recordings were at 69 to
+73 % of the best after 10 measurements that began so, and at 59 to 62 % without."""
 
 FAILED_LIKE = 0.8
 """A failure counts like the cost that so large a share of the known ones stays below: not worth a visit, but no cliff
@@ -59,8 +69,10 @@ is known well enough by then, and the time that a fit takes grows with the third
 class ModelBased:
     """Asks for what the model expects to improve most on the best known cost."""
 
-    def __init__(self, space: TuningSpace, seed: int) -> None:
+    def __init__(self, space: TuningSpace, seed: int, group: Sequence[str] = ()) -> None:
+        """group: the parameters whose product is the size of a work-group, where that matters from the first."""
         self.candidates = Candidates(space)
+        self._likely = self._of_likely_size(group)
         self._random = np.random.default_rng(seed)
         self._best, self._fruitless = math.inf, 0
         self._places = (self.candidates.codes + 0.5) / np.array(self.candidates.levels, float)
@@ -83,11 +95,11 @@ class ModelBased:
     def spread(self, count: int) -> list[dict[str, int]]:
         """Up to `count` configurations far from all before them; empty when enough is known to ask the model.
 
-        The model needs FIRST evaluations, of which two worked and differ.
+        The model needs FIRST evaluations, or FIRST_IN_GROUPS, of which two worked and differ.
         """
         candidates = self.candidates
         worked = candidates.costs[np.isfinite(candidates.costs)]
-        missing = FIRST - len(candidates.known)
+        missing = (FIRST if self._likely is None else FIRST_IN_GROUPS) - len(candidates.known)
         if len(set(worked.tolist())) < 2:
             missing = max(missing, 1)
         found: list[dict[str, int]] = []
@@ -150,10 +162,19 @@ class ModelBased:
         losses[~worked] = np.quantile(losses[worked], FAILED_LIKE)
         return losses
 
+    def _of_likely_size(self, group: Sequence[str]) -> npt.NDArray[np.bool_] | None:
+        """Return which candidates have a work-group of a likely size; None if that is not known or none has."""
+        sizes = self.candidates.products(group)
+        likely: npt.NDArray[np.bool_] = (sizes >= LEAST_GROUP) & (sizes <= MOST_GROUP) & (sizes % SUBGROUP == 0)
+        return likely if likely.any() else None
+
     def _farthest(self) -> int:
         """Of a few random open candidates the one farthest from everything asked for so far and from the border, which
-        counts like a configuration mirrored at it. The first is the one nearest to the middle."""
+        counts like a configuration mirrored at it. The first is the one nearest to the middle. They are of a likely
+        size as long as there are such."""
         taken, still = np.flatnonzero(~self.candidates.open), np.flatnonzero(self.candidates.open)
+        if self._likely is not None and self._likely[still].any():
+            still = still[self._likely[still]]
         drawn = self._random.choice(still, min(len(still), SPREAD_AMONG), replace=False)
         places = self._places[drawn]
         if not len(taken):
