@@ -97,6 +97,9 @@ class Quirks:
     verbose: str = ""
     """The build option that has its build log say what each kernel takes, which runtime/devices/resources.py reads."""
 
+    register_cap: str = ""
+    """The build option, before a number, by which no work-item of a program has more registers than that."""
+
     deciding: Mapping[str, str] = field(default_factory=dict)
     """Variables that change its code or how long that takes: names, with * for any characters, and what each does."""
 
@@ -174,6 +177,7 @@ NVIDIA = Quirks(
     # so that loading is fast, and a variant seems to be built in no time.
     measuring={"CUDA_CACHE_DISABLE": "1"},
     verbose="-cl-nv-verbose",
+    register_cap="-cl-nv-maxrregcount=",
     deciding={
         "CUDA_DEVICE_MAX_CONNECTIONS": "how many queues run at the same time",
         "CUDA_FORCE_PTX_JIT": "binaries are compiled again",

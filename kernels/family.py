@@ -66,6 +66,10 @@ from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 Array = npt.NDArray[Any]
 
 
+REGISTERS = "REGS"
+"""The parameter that bounds the registers of a work-item, where a driver can be told; 0 for no bound."""
+
+
 @dataclass(frozen=True)
 class DeviceLimits:
     """What a device allows; constraints of a space are written against it.
@@ -75,6 +79,7 @@ class DeviceLimits:
     latest OpenCL C that it compiles, `features` are those that it has proven of those for which a space asks,
     `argument_form` is how its launches are given what lies in arenas. `family` is a GPU's as core/tier.py knows it, and
     `launch_ns` what a launch was measured to cost on it, 0 where that is not known; both are for estimates.
+    `register_cap` is the driver's build option, before a number, that bounds the registers of a work-item.
     """
 
     max_work_group_size: int
@@ -90,6 +95,7 @@ class DeviceLimits:
     argument_form: ArgumentForm = "sub_buffers"
     family: str = ""
     launch_ns: float = 0
+    register_cap: str = ""
 
     def lack(self, needs: Needs) -> str:
         """Return what a kernel needs and the device does not have, in words; empty if it has everything."""
@@ -271,12 +277,14 @@ class KernelFamily(ABC):
         """Return the launches of a valid configuration; sizes become literals through build options."""
 
     def rendered(self, problem: Any, configuration: Configuration, limits: DeviceLimits) -> Instance:
-        """Render a configuration for a device: other devices than CPUs access aligned vectors by pointers, and kernels
-        are given their buffers in the device's form."""
+        """Render a configuration for a device: other devices than CPUs access aligned vectors by pointers, kernels are
+        given their buffers in the device's form, and a bound for registers is an option of its driver."""
         instance = self.render(problem, configuration)
         main = instance.main if limits.device_type == "cpu" else by_pointers(instance.main)
         if limits.argument_form == "offsets":
             main = with_offsets(main)
+        if cap := configuration.get(REGISTERS):
+            main = dataclasses.replace(main, options=f"{main.options} {limits.register_cap}{cap}")
         return dataclasses.replace(instance, main=main)
 
     @abstractmethod

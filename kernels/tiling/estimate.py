@@ -13,10 +13,10 @@ with the most work-groups is the last to end: its groups run in turns, as many a
 reduction is split, the sums of the shares are written and read by another launch.
 
 One number is fitted to measurements, BLOCK. The model orders configurations; the numbers themselves mean little. Its
-rank correlation with the times of 11 tiles on an H100 is 0.8 for 512 and 1024 rows, 0.4 for 2048 and 0.8 for 4096. On
-the recorded spaces of CLBlast's xgemm (4096 x 4096 x 4096, 17 956 configurations) it is 0.84 and 0.87, and occupancy
-alone has -0.35. The idea of counting wavefronts is that of NVIDIA's profilers; see also Hong, Kim: An Analytical Model
-for a GPU Architecture (2009).
+rank correlation with the times of 11 tiles on an H100 is 0.79 for 512 rows, 0.81 for 1024, 0.41 for 2048 and 0.85 for
+4096. On the recorded spaces of CLBlast's xgemm (4096 x 4096 x 4096, 17 956 configurations) it is 0.84 and 0.87, and
+occupancy alone has -0.35. The idea of counting wavefronts is that of NVIDIA's profilers; see also Hong, Kim: An
+Analytical Model for a GPU Architecture (2009).
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ LOOP = 3
 WIDEST = 4
 """Elements of a vector that one instruction reads; a wider vector takes several."""
 
-OWN_REGISTERS = 32
+OWN_REGISTERS = 34
 """A work-item has so many for addresses and counters."""
+
+SPARED_REGISTERS = 10
+"""A compiler that is told to does with so many less."""
 
 MOST_GROUPS = 16
 """Work-groups of a multiprocessor at a time."""
@@ -63,7 +66,7 @@ BARRIER = 20
 
 BLOCK = 700
 """Clocks for which a work-group waits at a barrier for a block to come into local memory: the part of the loads'
-latency that its arithmetic does not hide. Of the tiles that an H100 measured 600 to 1000 orders all sizes well."""
+latency that its arithmetic does not hide. 600 to 2000 order the tiles that an H100 measured well at all sizes."""
 
 START = 500
 """Clocks until a work-group has its first numbers, and between its last and the next one's begin."""
@@ -156,13 +159,14 @@ class Side:
 class Tile:
     """Describe how a work-group cuts a product. Neighbouring work-items lie along the rows. depth: steps of the
     reduction that a block in local memory has; stages: blocks that are there; shares: work-groups among which the
-    reduction of a tile is split."""
+    reduction of a tile is split; cap: the registers that a work-item may have at most, 0 for as many as there are."""
 
     rows: Side
     columns: Side
     depth: int
     stages: int = 1
     shares: int = 1
+    cap: int = 0
 
     @property
     def work_items(self) -> int:
@@ -171,20 +175,26 @@ class Tile:
 
     @property
     def registers(self) -> int:
-        """The registers of a work-item, about."""
-        return self.rows.own * self.columns.own + self.rows.own + self.columns.own + OWN_REGISTERS
+        """The registers of a work-item, about: for sums and factors, and for elements of the next block and where they
+        come from. ptxas takes 8 less to 12 more for the tiles that are defaults."""
+        held = 2 * self._block // self.work_items if self.stages > 1 else 0
+        return self.rows.own * self.columns.own + self.rows.own + self.columns.own + held + OWN_REGISTERS
 
     @property
     def local_bytes(self) -> int:
         """The local memory of a work-group."""
-        block = self.depth * sum(side.tile for side in (self.rows, self.columns) if side.staged)
-        return FLOAT_BYTES * self.stages * block
+        return FLOAT_BYTES * self.stages * self._block
+
+    @property
+    def _block(self) -> int:
+        """The elements of a block in local memory."""
+        return self.depth * sum(side.tile for side in (self.rows, self.columns) if side.staged)
 
 
 def clocks(tile: Tile, rows: int, columns: int, depth: int, card: Card, products: int = 1) -> float:
     """Return about how many clocks a card takes for so many products of [rows, depth] by [depth, columns]."""
     whole = math.ceil(rows / tile.rows.tile) * math.ceil(columns / tile.columns.tile) * products * tile.shares
-    groups = _groups_at_once(tile, card)
+    groups = groups_at_once(tile, card)
     turns, last = divmod(math.ceil(whole / card.units), groups)
     steps = math.ceil(depth / tile.shares)
     total = turns * _turn(tile, groups, steps, card) + (_turn(tile, last, steps, card) if last else 0)
@@ -202,9 +212,14 @@ def _turn(tile: Tile, groups: int, steps: int, card: Card) -> float:
     """Return the clocks in which a multiprocessor does so many steps of so many work-groups at a time."""
     warps = tile.work_items / card.lanes
     step = _step(tile, card) * _latency(tile, groups * warps)
-    spilt = max(0, tile.registers - card.most_registers)  # each goes to memory and comes back
+    spilt = max(0, tile.registers - _most_registers(tile, card))  # each goes to memory and comes back
     barriers = (1 if tile.stages > 1 else 2) * steps / tile.depth if tile.local_bytes else 0
     return START + BLOCK * barriers + groups * steps * warps * step * (1 + spilt / 8)
+
+
+def _most_registers(tile: Tile, card: Card) -> int:
+    """Return how many registers a work-item can need and none is spilt."""
+    return min(tile.cap + SPARED_REGISTERS, card.most_registers) if tile.cap else card.most_registers
 
 
 def _step(tile: Tile, card: Card) -> float:
@@ -225,10 +240,10 @@ def _latency(tile: Tile, warps: float) -> float:
     return 1 + waits / warps / max(1.0, independent)
 
 
-def _groups_at_once(tile: Tile, card: Card) -> int:
+def groups_at_once(tile: Tile, card: Card) -> int:
     """Return the work-groups of a multiprocessor: as many as registers, local memory and work-items allow, and one if
     none fits, because its registers are spilt then."""
-    registers = math.ceil(min(tile.registers, card.most_registers) / 8) * 8 * tile.work_items
+    registers = math.ceil(min(tile.registers, tile.cap or card.most_registers) / 8) * 8 * tile.work_items
     local = card.local_bytes // (tile.local_bytes + RESERVED_BYTES) if tile.local_bytes else MOST_GROUPS
     return max(1, min(card.registers // registers, local, card.work_items // tile.work_items, MOST_GROUPS))
 

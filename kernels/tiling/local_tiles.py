@@ -12,6 +12,7 @@ What is tuned on top of the tile itself:
 * SA, SB: a factor may be read where it lies, which pays where caches are as fast, or local memory is none.
 * SPLIT: work-groups share the reduction of a tile if there are too few tiles for the device. Their sums are added by a
   second launch, in a fixed order, so that bits stay.
+* REGS: where a driver can be told, a bound for the registers of a work-item may make room for another work-group.
 * BAND: that many rows of tiles take turns, so that work-groups which run at a time share more of what they read.
 
 The parameters are those of CLBlast (Nugteren: CLBlast: A Tuned OpenCL BLAS Library, 2018), and SPLIT and BAND, which it
@@ -19,16 +20,17 @@ lacks. BM and BN are no parameters: MR, NV, VW, LM and LN mean what they mean fo
 right side is packed in the same way. So what a search learns of one kind of tiles says something about the other.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, SUMS
 from gputune.core.launches import OUTPUT
-from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs, Stage
+from gputune.kernels.family import ALONE, REGISTERS, DeviceLimits, Estimate, Launch, Needs, Stage
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options
-from gputune.kernels.tiling.estimate import WIDEST, Card, Side, Tile, clocks, turned
+from gputune.kernels.tiling.estimate import WIDEST, Card, Side, Tile, clocks, groups_at_once, turned
 from gputune.kernels.tiling.packing import Packing, buffer_constraints, packed_constraints
 from gputune.kernels.tiling.streaming import Declared, ceil_div, power_at_least, round_up
 from gputune.kernels.tiling.workgroups import TiledKernel
@@ -55,6 +57,13 @@ MOST_WASTE = 4
 
 SPLIT_GROUPS = 4
 """Shares of tiles give each compute unit so many work-groups at most."""
+
+ROOM = 512
+"""Work-items of a multiprocessor for which a default leaves room, so that some compute while others wait for a block.
+On an H100 a tile that leaves so much was faster at all four sizes than one twice as large that leaves half."""
+
+CAP, CAPPED_FROM = 128, 112
+"""The bound for registers that leaves room for as many, and from how many on by `_registers` compilers need more."""
 
 LONG_SHARE = 4
 """Blocks of a share: fewer cost more to add than what they save."""
@@ -194,10 +203,12 @@ class LocalTiles:
                 Parameter("SB", (0, 1), "1: the right side goes through local memory"),
                 Parameter("SPLIT", SPLITS, "work-groups that share the reduction"),
                 Parameter("BAND", BANDS, "rows of tiles that take turns along the columns"),
+                *self._caps(limits),
             ),
             (
                 *self._tile_rules(limits),
                 *self._block_rules(),
+                *self._cap_rules(limits),
                 *self._grid_rules(limits),
                 self.declared.limit(limits),
                 *self.shares.constraints(limits, self.packing),
@@ -205,12 +216,12 @@ class LocalTiles:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """Return the tile of TILES, and the number of shares, that the estimate likes best. ValueError if none is
-        legal."""
-        space = self.space(limits)
-        estimate = self.estimate(limits)
-        best = min(self._candidates(space), key=estimate, default=None)
-        return best or space.first()
+        """Return the tile of TILES, and the number of shares, that the estimate likes best, of those with ROOM if there
+        are any. What a bound for registers costs is not known before it is measured. ValueError if none is legal."""
+        space, card = self.space(limits), Card.of(limits)
+        known = [one for one in self._candidates(space) if not one.get(REGISTERS)]
+        roomy = [one for one in known if groups_at_once(self.tile(one), card) * one["LM"] * one["LN"] >= ROOM]
+        return min(roomy or known, key=self.estimate(limits), default=None) or space.first()
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
         """Return the tiles of TILES, each with as many shares as the estimate likes best, the fastest first."""
@@ -225,17 +236,19 @@ class LocalTiles:
         card = Card.of(limits)
 
         def clocks_of(configuration: Configuration) -> float:
-            mr, nv, vw, lm, ln = (configuration[name] for name in ("MR", "NV", "VW", "LM", "LN"))
-            depth, pad = configuration["BK"], configuration["PAD"]
-            fill_rows = _fill(self.left_width if self.left_deep else 0, depth, mr * lm + pad)
-            fill_columns = _fill(self.right_width if self.right_deep else 0, depth, nv * vw * ln + pad)
-            columns = Side(nv * vw * ln, ln, vw, bool(configuration["SB"]), True, fill_columns)
-            rows = Side(mr * lm, lm, min(mr, WIDEST), bool(configuration["SA"]), True, fill_rows)
-            # neighbouring work-items lie along the columns
-            tile = Tile(columns, rows, depth, configuration["STAGES"], configuration["SPLIT"])
-            return clocks(tile, self.columns, self.rows, self.reduction, card, self.matrices)
+            return clocks(self.tile(configuration), self.columns, self.rows, self.reduction, card, self.matrices)
 
         return clocks_of
+
+    def tile(self, configuration: Configuration) -> Tile:
+        """Return a configuration as the estimate sees it. Neighbouring work-items lie along the columns."""
+        mr, nv, vw, lm, ln = (configuration[name] for name in ("MR", "NV", "VW", "LM", "LN"))
+        depth, pad, cap = configuration["BK"], configuration["PAD"], configuration.get(REGISTERS, 0)
+        fill_rows = _fill(self.left_width if self.left_deep else 0, depth, mr * lm + pad)
+        fill_columns = _fill(self.right_width if self.right_deep else 0, depth, nv * vw * ln + pad)
+        columns = Side(nv * vw * ln, ln, vw, bool(configuration["SB"]), True, fill_columns)
+        rows = Side(mr * lm, lm, min(mr, WIDEST), bool(configuration["SA"]), True, fill_rows)
+        return Tile(columns, rows, depth, configuration["STAGES"], configuration["SPLIT"], cap)
 
     @property
     def shares(self) -> Shares:
@@ -254,12 +267,12 @@ class LocalTiles:
 
     def _candidates(self, space: TuningSpace) -> Iterator[dict[str, int]]:
         """Yield the legal configurations with one of the known tiles."""
-        for tile in (*TILES, NARROW_TILE) if self.columns <= NARROW else TILES:
-            for depth in DEPTHS[:2]:
-                for split in SPLITS:
-                    one = DEFAULT | tile | {"BK": depth, "SPLIT": split, "PAD": 4 * self._turned}
-                    if not space.violations(one):
-                        yield one
+        tiles = (*TILES, NARROW_TILE) if self.columns <= NARROW else TILES
+        caps = [{REGISTERS: cap} for each in space.parameters if each.name == REGISTERS for cap in each.values] or [{}]
+        for tile, depth, split, cap in itertools.product(tiles, DEPTHS[:2], SPLITS, caps):
+            one = DEFAULT | tile | {"BK": depth, "SPLIT": split, "PAD": 4 * self._turned} | cap
+            if not space.violations(one):
+                yield one
 
     @property
     def _turned(self) -> bool:
@@ -343,6 +356,19 @@ class LocalTiles:
             lambda *values: self._registers(*values) <= MOST_REGISTERS,
             f"a work-item would need more than {MOST_REGISTERS} registers, and they would be spilt",
         )
+
+    def _caps(self, limits: DeviceLimits) -> Iterator[Parameter]:
+        """Return the bound for registers as a parameter, where the driver can be told."""
+        if limits.register_cap:
+            yield Parameter(REGISTERS, (0, CAP), "registers that a work-item may have at most, 0: any number")
+
+    def _cap_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        if limits.register_cap:
+            yield Constraint(
+                (REGISTERS, "MR", "NV", "VW", "BK", "SA", "SB", "LM", "LN"),
+                lambda cap, *values: not cap or self._registers(*values) >= CAPPED_FROM,
+                f"a work-item that has no need of {CAP} registers needs no bound",
+            )
 
     def _grid_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         tile, most = ("MR", "LM", "NV", "VW", "LN"), SPLIT_GROUPS * limits.compute_units

@@ -116,9 +116,10 @@ def test_a_large_product_has_large_tiles_and_a_small_device_too() -> None:
 
 
 def test_work_groups_of_all_products_count() -> None:
-    """Twelve grids of 13 x 16 tiles fill the device in groups of 64."""
-    default = family_of("MatMul").default(scores(12, 197, 64), LARGE)
-    assert (default["LM"], default["LN"]) == (8, 8)
+    """Twelve grids of 7 x 4 tiles fill the device, so that no reduction is split."""
+    problem = scores(12, 197, 64)
+    (kernel,) = kernels("MatMul", problem, family_of("MatMul").default(problem, LARGE))
+    assert groups(kernel) == 12 * 7 * 4
 
 
 @pytest.mark.parametrize("algorithm", [2, 4])
@@ -131,3 +132,26 @@ def test_winograds_work_items_hold_little_and_are_many(algorithm: int) -> None:
     tiles = math.ceil(14 / algorithm) ** 2
     assert math.prod(transform.global_size) >= tiles * 256 // 4
     assert math.prod(transform.local_size) == chosen["LM"] * chosen["LN"]
+
+
+CAPPED = replace(LARGE, family="nvidia-hopper", register_cap="-cl-nv-maxrregcount=")
+
+
+def test_a_bound_for_registers_is_a_parameter_where_the_driver_can_be_told() -> None:
+    """Of tiles that may need more, and an option of the program, which is part of its identity."""
+    family, problem = family_of("MatMul"), MatMulProblem(1024, 1024, 1024)
+    assert "REGS" not in family.default(problem, LARGE)
+    default, space = family.default(problem, CAPPED), family.space(problem, CAPPED)
+    assert default["REGS"] == 0, "what it costs is not known"
+    (refused,) = space.violations(default | {"REGS": 128})
+    assert "needs no bound" in refused
+    large = default | {"NV": 2, "LN": 16, "BK": 8, "REGS": 128}
+    assert space.violations(large) == []
+    free, bound = (family.rendered(problem, large | {"REGS": cap}, CAPPED).main for cap in (0, 128))
+    assert bound == replace(free, options=f"{free.options} -cl-nv-maxrregcount=128")
+
+
+def test_a_default_in_local_memory_leaves_room_for_other_work_groups() -> None:
+    """So one computes while another waits for its block; ptxas gives twice as large a tile 130 and 154 registers."""
+    default = family_of("MatMul").default(MatMulProblem(1024, 1024, 1024), CAPPED)
+    assert (default["MR"] * default["NV"] * default["VW"], default["LM"] * default["LN"]) == (32, 256)

@@ -31,6 +31,7 @@ IN_HALVES = replace(CASE, problem=Named("one", "MatMul", MatMulProblem(8, 8, 8, 
 FINE = Facts(40, 0, 0, 1 << 10, {"16": 96, "4": 4})
 GOOD = Look(CASE, KERNEL, FINE)
 LARGE = replace(KERNEL, global_size=(132 * 2048,), local_size=(2048,))
+ROOMY = replace(KERNEL, global_size=(132 * 256,), local_size=(256,))
 GREEDY = replace(KERNEL, needs=Needs(local_bytes=1 << 20))
 FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
 
@@ -47,6 +48,8 @@ FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
         ("wide_accesses", replace(GOOD, facts=replace(FINE, widths={"16": 80, "4": 20}))),
         ("wide_accesses", replace(GOOD, case=IN_HALVES, facts=replace(FINE, widths={"8": 80, "2": 20}))),
         ("fills_device", replace(GOOD, kernel=replace(KERNEL, global_size=(1024,), local_size=(4,)))),
+        ("occupancy", replace(GOOD, kernel=ROOMY, facts=replace(FINE, registers=129))),
+        ("occupancy", replace(GOOD, kernel=replace(ROOMY, local_size=(192,)), facts=replace(FINE, registers=255))),
         ("enough_groups", replace(GOOD, kernel=replace(KERNEL, global_size=(131 * 64,)))),
         (
             "ordered_memory",
@@ -74,6 +77,8 @@ def test_a_rule_sees_what_it_is_for(rule: str, look: Look) -> None:
         replace(GOOD, case=replace(CASE, device=GFX90A), kernel=replace(KERNEL, global_size=(104 * 64,))),
         replace(GOOD, case=replace(CASE, elements=1000), kernel=replace(KERNEL, global_size=(64,))),
         replace(GOOD, facts=replace(FINE, instructions=FENCES)),
+        replace(GOOD, kernel=ROOMY, facts=replace(FINE, registers=128)),
+        replace(GOOD, kernel=ROOMY, facts=replace(FINE, registers=154)),
     ],
 )
 def test_a_rule_sees_nothing_else(look: Look) -> None:

@@ -19,7 +19,7 @@ from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm
-from gputune.core.quirks import standard_of, usual_form
+from gputune.core.quirks import quirks_of, standard_of, usual_form
 from gputune.core.statuses import OK
 from gputune.core.tier import tier_of
 from gputune.kernels.algorithms import way_of
@@ -68,6 +68,7 @@ def device_limits(
         argument_form=form or usual_form(device),
         family="" if device.device_type == "cpu" else tier.family,
         launch_ns=launch_ns,
+        register_cap=quirks_of(device).register_cap,
     )
 
 

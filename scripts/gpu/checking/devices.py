@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gputune.core.dtypes import HALF_EXTENSION
+from gputune.core.quirks import NVIDIA
 from gputune.kernels.family import DeviceLimits
 
 Maker = Literal["nvidia", "amd", "intel", ""]
@@ -35,6 +36,7 @@ def _gpu(family: str, group: int, local_kib: int, allocation_gib: int, units: in
         preferred_float_width=1,
         extensions=frozenset(extensions),
         family=family,
+        register_cap=NVIDIA.register_cap if family.startswith("nvidia") else "",
     )
 
 

@@ -86,6 +86,14 @@ _IDLE = (
             Known("Recurrent", rule, "one work-group computes all steps, because they wait for each other"),
         )
     ),
+    Known(
+        "MatMul",
+        "enough_groups",
+        "a launch that adds shares takes longer than what idle units lose",
+        problems=("vit-values", "minilm-values"),
+        kernels=("matmul_local",),
+        devices=NVIDIA,
+    ),
     Known("InvertedResidual", "enough_groups", "a work-group has at least a row of the map, of which there are 28"),
     Known("Normalise", "enough_groups", "a row has one work-group, and there are 128 rows", problems=("minilm-norm",)),
 )

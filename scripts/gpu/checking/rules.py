@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpu.checking.cases import DEFAULT, PERSISTENT, Case
 from gpu.compiling.listing import Facts
 from gputune.core.launches import Launch, Stage
+from gputune.kernels.tiling.estimate import Card
 
 NVIDIA_LOCAL_BYTES = 48 << 10
 """PTX has no more for variables in local memory, and NVIDIA's OpenCL has no way beyond."""
@@ -24,12 +25,19 @@ WAVE = 0.7
 """The share of compute units that must have a tile in local memory: a hundred tiles that run at once on 132
 multiprocessors end sooner than more tiles in two turns, and the estimate weighs both."""
 
+LEAST_WARPS, NEAR_A_STEP = 8, 4
+"""The warps of a multiprocessor for which a default leaves room. So few registers beyond those with which there is room
+for another work-group are not worth it."""
+
 LEAST_RATIO: Mapping[str, tuple[float, float]] = {
     "matmul_local": (8, 6),
     "conv_local": (8, 6),
 }
 """By the entries of kernels: multiply-adds for each load of the hottest loop that a kernel was written for, those of
 defaults and those of starters."""
+
+STEP, FEW_GROUPS = 8, 4
+"""Registers are given in such steps. Of more work-groups another one is worth little."""
 
 NEEDED: Mapping[str, str] = {}
 """By the entries of kernels: how the instruction begins that a kernel is about, as NVIDIA names it."""
@@ -136,6 +144,23 @@ def enough_groups(look: Look) -> str:
     return f"{groups} work-groups for {units} compute units" if groups < wanted else ""
 
 
+def occupancy(look: Look) -> str:
+    """A default on NVIDIA's devices leaves room for 8 warps, and not for a work-group less by few registers."""
+    case, facts = look.case, look.facts
+    if case.kind != DEFAULT or case.device.maker != "nvidia" or facts is None or not facts.registers:
+        return ""
+    card, items = Card.of(case.device.limits), math.prod(look.kernel.local_size)
+    taken = math.ceil(items / card.lanes) * card.lanes
+    groups = max(card.registers // (taken * STEP * math.ceil(facts.registers / STEP)), 1)
+    if groups * taken < LEAST_WARPS * card.lanes and items >= card.lanes:
+        return f"{facts.registers} registers: there is room for {groups * taken // card.lanes} warps"
+    fits = card.local_bytes // max(facts.local_bytes or 0, 1) > groups and (groups + 1) * taken <= card.work_items
+    one_more = card.registers // (taken * (groups + 1)) // STEP * STEP
+    if groups < FEW_GROUPS and fits and 0 < facts.registers - one_more <= NEAR_A_STEP:
+        return f"{facts.registers} registers: with {one_more} there would be {groups + 1} work-groups, not {groups}"
+    return ""
+
+
 def ordered_memory(look: Look) -> str:
     """Persistent kernels read what others wrote, not older copies, and their fences are for the whole device."""
     if look.case.problem.family != PERSISTENT or look.facts is None:
@@ -159,6 +184,7 @@ RULES: Mapping[str, Rule] = {
         own_instructions,
         fills_device,
         enough_groups,
+        occupancy,
         ordered_memory,
     )
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from gpu.compiling import amd, nvidia
 from gpu.compiling.listing import Facts
 from gpu.compiling.tools import Tools
+from gputune.core.quirks import NVIDIA
 
 Found = Mapping[str, Facts]
 """By the names of kernels."""
@@ -92,10 +93,14 @@ class Nvidia(Compiler):
     FENCE = '-Datomic_work_item_fence(flags,order,scope)=__asm__ volatile("fence.acq_rel.gpu;" ::: "memory")'
 
     def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
-        ptx = self._clang(text, [*options, self.FENCE], self.files[0], *self.TARGET, *self.FEATURES)
+        caps = [each for each in options if each.startswith(NVIDIA.register_cap)]
+        kept = [each for each in options if each not in caps]
+        ptx = self._clang(text, [*kept, self.FENCE], self.files[0], *self.TARGET, *self.FEATURES)
         ptx = re.sub(r"(?m)^\.target sm_80.*", ".target sm_80", ptx)  # clang adds a mode of textures that ptxas refuses
         (text.parent / "text.ptx").write_text(ptx, encoding="utf-8")
-        said = self._run(text.parent, "ptxas", f"-arch={architecture}", "-O3", "-v", "-o", "text.cubin", "text.ptx")
+        bounds = [each.replace(NVIDIA.register_cap, "-maxrregcount=") for each in caps]
+        how = (f"-arch={architecture}", "-O3", "-v", *bounds, "-o", "text.cubin")
+        said = self._run(text.parent, "ptxas", *how, "text.ptx")
         return nvidia.read(ptx, said, self._run(text.parent, "nvdisasm", "-c", "text.cubin"))
 
 
