@@ -156,7 +156,7 @@ FORMS = (
     Form("FILE_RECORD", records.FileRecord, "file_record", "file"),
     Form("MODEL", records.ModelRecord, "model_record", "model", {"weights": "weights weight_count"}),
     Form("PROGRAM", records.ProgramEntry, "program_entry", "program"),
-    Form("SECTION", records.Section, "section", "section", {"length": "nbytes"}),
+    Form("SECTION", records.Section, "section", "section", {"length": "nbytes"}, checks=True),
     Form("REQUIREMENTS", records.Requirements, "context", "header", checks=True),
     Form("HEADER", records.ContextHeader, "context", "header"),
     Form(
@@ -193,6 +193,7 @@ NUMBERS: Mapping[str, int] = {
     "MOST_CONTEXTS": package.MOST_CONTEXTS,
     "LARGEST_INDEX_BYTES": package.LARGEST_INDEX_BYTES,
     "LARGEST_SECTION_BYTES": package.LARGEST_SECTION_BYTES,
+    "MOST_INFLATED": records.MOST_INFLATED,
 }
 EQUAL: Mapping[str, int] = {
     "STATUS_BYTES": records.STATUS_BYTES,

@@ -160,6 +160,7 @@ def limits() -> str:
         "alignment of the section area and of each section, bytes": format.ALIGNMENT,
         "largest header, bytes": format.LARGEST_HEADER_BYTES,
         "largest memory block, bytes": format.LARGEST_MEMORY_BLOCK_BYTES,
+        "bytes that a byte of a compressed section becomes, at most": context_records.MOST_INFLATED,
         "largest tensor, bytes": context_records.LARGEST_TENSOR_BYTES,
         "dimensions of a tensor, at most": context_records.LARGEST_RANK,
         "levels of the configuration, at most": context_records.DEEPEST_CONFIGURATION,

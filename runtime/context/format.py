@@ -8,6 +8,9 @@ of 64.
 The memory block can be read alone, and so can the header. A section is read, and its checksum verified, whenever it is
 requested: it costs memory only while it is used (stored.py).
 
+A program or a source that DEFLATE makes smaller is stored so. Its `length` and checksum are then those of what lies in
+the file, and `inflated` says how many bytes it becomes; `requires` names the feature.
+
 The version is 4 if a reader of version 3 cannot run the context: if it is compact, so that a device packs its weights
 when it loads them, or if the header names a feature in `requires`. It is 3 for all others.
 
@@ -35,8 +38,17 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.core.whole_file import is_stream, whole_file
+from gputune.runtime.context.deflate import deflated, inflated
 from gputune.runtime.context.memory_need import MemoryNeed
-from gputune.runtime.context.records import Context, ContextHeader, GraphRecord, ProgramEntry, Section, required_by
+from gputune.runtime.context.records import (
+    COMPRESSED,
+    Context,
+    ContextHeader,
+    GraphRecord,
+    ProgramEntry,
+    Section,
+    required_by,
+)
 from gputune.runtime.context.stored import Extent, OpenFile
 
 MAGIC = b"GPUTUNE\0"
@@ -80,8 +92,14 @@ def write_context(path: Path | str, context: Context) -> int:
         if (kind, digest) not in known:
             end = sections[-1].offset + sections[-1].length if sections else 0
             known[kind, digest] = len(sections)
-            sections.append(Section(kind, aligned(end), view.nbytes, digest))
-            contents.append(view)
+            less = memoryview(b"" if kind == "weights" else deflated(view))
+            if 0 < aligned(less.nbytes) < aligned(view.nbytes):
+                own = hashlib.sha256(less).hexdigest()
+                sections.append(Section(kind, aligned(end), less.nbytes, own, view.nbytes))
+                contents.append(less)
+            else:
+                sections.append(Section(kind, aligned(end), view.nbytes, digest))
+                contents.append(view)
         return known[kind, digest]
 
     programs = tuple(
@@ -91,6 +109,7 @@ def write_context(path: Path | str, context: Context) -> int:
         for program in context.programs
     )
     weights = tuple(place("weights", content) for content in context.weights)
+    compressed = [COMPRESSED] if any(section.inflated for section in sections) else []
     try:
         device = DeviceIdentity.from_dict(context.device)
     except ValueError as error:
@@ -107,7 +126,7 @@ def write_context(path: Path | str, context: Context) -> int:
         computes=context.computes,
         packing=tuple(context.packing),
         models=tuple(context.models),
-        requires=tuple(dict.fromkeys([*context.requires, *required_by(context.graphs, context.programs)])),
+        requires=tuple(dict.fromkeys([*context.requires, *required_by(context.graphs, context.programs), *compressed])),
     )
     fields = described.to_dict()
     ContextHeader.from_dict(fields)
@@ -222,11 +241,21 @@ class ContextFile(Closing):
         if self.whole:
             return self._opened.pieces()
         sections = range(len(self.header.sections))
-        return laid_out(self.head, self.header.sections, map(self.section, sections))
+        return laid_out(self.head, self.header.sections, map(self.stored, sections))
 
     def section(self, index: int) -> memoryview:
-        """Return the bytes of a section. Raises ChecksumMismatch when they are not those that were written, FileChanged
-        when that is because the file was changed since it was opened; OSError."""
+        """Return the content of a section. Raises as `stored` does, and MalformedHeader when it does not inflate to
+        as many bytes as the header says."""
+        section, content = self.header.sections[index], self.stored(index)
+        try:
+            return inflated(content, section.inflated) if section.inflated else content
+        except ValueError as error:
+            what = f"{self.path}: {section.kind[:20]} section {index}"
+            raise MalformedHeader(f"{what} does not inflate to {section.inflated} bytes: {error}") from None
+
+    def stored(self, index: int) -> memoryview:
+        """Return the bytes of a section as they lie in the file. Raises ChecksumMismatch when they are not those that
+        were written, FileChanged when that is because the file was changed since it was opened; OSError."""
         section = self.header.sections[index]
         content = self._opened.part(self._starts[index], section.length)
         return content.checked(

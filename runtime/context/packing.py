@@ -190,7 +190,7 @@ def _entry(name: str, file: ContextFile, known: _Sections) -> PackageEntry:
     digest = _checked_digest(file)
     head = known.place(HEAD, hashlib.sha256(file.head).hexdigest(), file.head.nbytes, lambda: file.head)
     sections = tuple(
-        known.place(section.kind, section.sha256, section.length, partial(file.section, index))
+        known.place(section.kind, section.sha256, section.length, partial(file.stored, index))
         for index, section in enumerate(file.header.sections)
     )
     header, nbytes = file.header, sum(map(len, _pieces(file)))
@@ -212,7 +212,7 @@ def _checked_digest(file: ContextFile) -> str:
 def _pieces(file: ContextFile) -> Iterator[bytes | memoryview]:
     """Return a context binary as it was before it was packed."""
     sections = file.header.sections
-    return laid_out(file.head, sections, map(file.section, range(len(sections))))
+    return laid_out(file.head, sections, map(file.stored, range(len(sections))))
 
 
 def _digest(pieces: Iterable[bytes | memoryview]) -> str:

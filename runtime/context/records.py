@@ -41,6 +41,8 @@ MEMORY_TYPES: tuple[MemoryType, ...] = get_args(MemoryType)
 """What an application is going to give for a tensor: arrays, which are copied as a rule, or memory that the device uses
 itself. It decides what is allocated when a context is loaded; either may be given to either."""
 LARGEST_TENSOR_BYTES = 1 << 40
+MOST_INFLATED = 1032
+"""A byte of DEFLATE becomes so many at most, which bounds what a reader allocates by the size of the file."""
 LARGEST_ARENA_BYTES = 1 << 56
 LARGEST_RANK = 16
 MOST_DIMENSIONS = 3
@@ -49,7 +51,9 @@ OFFSETS = "offset_arguments"
 """The feature of contexts with launches that have `offsets`."""
 NEEDS = "device_features"
 """The feature of contexts with programs that have `needs`."""
-FEATURES: tuple[str, ...] = (OFFSETS, NEEDS)
+COMPRESSED = "compressed_sections"
+"""The feature of contexts with sections that have `inflated`."""
+FEATURES: tuple[str, ...] = (OFFSETS, NEEDS, COMPRESSED)
 """The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
@@ -251,15 +255,17 @@ class Context:
     models: Sequence[ModelRecord] = ()
 
 
-@in_files()
+@in_files("inflated")
 @dataclass(frozen=True)
 class Section:
-    """`length` bytes at `offset` of the section area, with their SHA-256 in hex."""
+    """`length` bytes at `offset` of the section area, with their SHA-256 in hex. inflated: the bytes that raw DEFLATE
+    makes of them; 0 if they are the content, as weights always are."""
 
     kind: CText
     offset: Amount
     length: Amount
     sha256: CText
+    inflated: Amount = 0
 
 
 @in_files("needs")
@@ -344,6 +350,7 @@ class ContextHeader:
             (fields, "requires"),
             (fields, "models"),
             *((each, "needs") for each in fields["programs"]),
+            *((each, "inflated") for each in fields["sections"]),
         ):
             if not record[name]:  # present files lack them
                 del record[name]
@@ -370,6 +377,11 @@ def _plain(value: Any) -> Any:
 
 def _check(header: ContextHeader) -> None:
     """Check what ties the fields together: indices, ranges within buffers, launch sizes."""
+    for place, section in enumerate(header.sections):
+        if section.inflated and (section.kind == "weights" or section.inflated > section.length * MOST_INFLATED):
+            raise MalformedHeader(
+                f"sections[{place}]: {section.length} bytes of {section.kind[:20]} cannot become {section.inflated}"
+            )
     for place, program in enumerate(header.programs):
         for kind, index in (("binary", program.binary), ("source", program.source)):
             _check_section(header, index, kind, f"program {place}")

@@ -12,12 +12,13 @@ from typing import Any
 import msgpack
 from onnx import helper
 
+from gputune.runtime.context.deflate import deflated
 from gputune.runtime.context.format import aligned
 from gputune.runtime.context.package import KINDS
 from gputune.runtime.context.records import LARGEST_ARENA_BYTES
 from stress.native import files
 from tests.strategies.files import packages
-from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head
+from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head, with_section
 
 HEADER_BYTES_AT, BLOCK_BYTES_AT = 12, 48
 MAIN = {"main_context": 1, "embed_mode": 0, "ep_cache_context": "context.bin", "source": "gputune"}
@@ -68,7 +69,14 @@ def _nested(levels: int) -> Any:
 
 
 def _contexts() -> Mapping[str, tuple[str, bytes]]:
-    return {**_broken_contexts(), **_wrong_headers(), **_wrong_packings(), **_requirements(), **_models()}
+    return {
+        **_broken_contexts(),
+        **_wrong_headers(),
+        **_wrong_packings(),
+        **_requirements(),
+        **_models(),
+        **_compressed(),
+    }
 
 
 def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
@@ -242,6 +250,36 @@ def _models() -> Mapping[str, tuple[str, bytes]]:
         "a model whose weights are texts": (malformed, having(good, {**good, "weights": ["a.data"]})),
         "a model whose graphs are numbers": (malformed, having({**good, "graphs": [1]})),
         "models that are a map": (malformed, _with("models", value=good)),
+    }
+
+
+def _compressed() -> Mapping[str, tuple[str, bytes]]:
+    """Return contexts with a program of 160 bytes that is compressed."""
+    program = b"ELF " * 40
+    stored, malformed = deflated(memoryview(program)), "malformed_header"
+
+    def having(stored: bytes, nbytes: int, place: int = 0) -> bytes:
+        return with_section(files.rich(), place, stored, nbytes)
+
+    whole = having(stored, len(program))
+    return {
+        "a compressed program": ("ok", whole),
+        "a program that is said to be shorter": (malformed, having(stored, len(program) - 1)),
+        "a program that is said to be longer": (malformed, having(stored, len(program) + 1)),
+        "a program and a byte more": (malformed, having(stored + b"\0", len(program))),
+        "a program that was cut": (malformed, having(stored[:-1], len(program))),
+        "a program that is not compressed": (malformed, having(program, len(program))),
+        "a program of no bytes": (malformed, having(b"", len(program))),
+        "as many bytes as DEFLATE makes of those": (malformed, having(stored, len(stored) * 1032)),
+        "more bytes than DEFLATE makes of those": (malformed, having(stored, len(stored) * 1032 + 1)),
+        "compressed weights": (malformed, having(deflated(memoryview(bytes(160))), 160, 3)),
+        "a flipped bit of a compressed program": (
+            "checksum_mismatch",
+            _with("sections", 0, "sha256", value="0" * 64, whole=whole),
+        ),
+        "a length that is no number": (malformed, _with("sections", 0, "inflated", value="160", whole=whole)),
+        "a length below 0": (malformed, _with("sections", 0, "inflated", value=-1, whole=whole)),
+        "a version that does not require it": (malformed, _at(whole, 8, struct.pack("<I", 3))),
     }
 
 

@@ -181,8 +181,9 @@ def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, 
     assert ended["malformed_header"] > 800 // step and ended["ok"] > 20 // step
 
 
-def test_the_fuzzer_calls_what_the_reader_has(c_compiler: str) -> None:
-    compiled("fuzzer.o", (DUMP.with_name("fuzzer.c"),), ("-c",))
+def test_the_fuzzers_call_what_the_reader_has(c_compiler: str) -> None:
+    for name in ("fuzzer", "inflater"):
+        compiled(f"{name}.o", (DUMP.with_name(f"{name}.c"),), ("-c",))
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -21,6 +21,7 @@ from tests.native.fake import DEVICE, doubling_context
 from tests.onnxruntime.commands import Commands
 from tests.onnxruntime.models import node, save_graph, save_in_parts
 from tests.onnxruntime.sessions import Array, Onnxruntime, plugin
+from tests.strategies.files.contexts import damaged
 
 pytestmark = pytest.mark.slow  # each test starts processes that open sessions
 
@@ -179,7 +180,7 @@ def test_what_is_wrong_with_a_context_is_one_line(commands: Commands, model: Pat
         (line,) = done.err.splitlines()
         return line
 
-    binary.write_bytes(whole.replace(b"__kernel", b"__kernal"))
+    binary.write_bytes(damaged(whole))
     assert refusal().startswith(f"error: {model}: EPContext node ")
     assert refusal().endswith("[checksum_mismatch]")
     binary.write_bytes(whole[:-100])

@@ -15,6 +15,7 @@ from tests.native.fake import DEVICE, ELEMENTS, doubling_context, named_context
 from tests.native.test_needs import FEATURE, needing
 from tests.onnxruntime.models import node, save
 from tests.onnxruntime.sessions import Onnxruntime, filled, opened, run
+from tests.strategies.files.contexts import damaged
 
 NEGATED = helper.make_node("Neg", ["x"], ["z"])
 
@@ -85,10 +86,9 @@ def test_files_that_another_user_could_change_are_refused(newest: Onnxruntime, t
 
 
 def test_contexts_are_checked(ort: Onnxruntime, tmp_path: Path, binary: Path) -> None:
-    damaged = binary.read_bytes().replace(b"twice(", b"Twice(")
     cases = []
     for content, code in (
-        (damaged, "checksum_mismatch"),
+        (damaged(binary.read_bytes()), "checksum_mismatch"),
         (binary.read_bytes()[:-1], "truncated"),
         (b"GPUTCTX" + bytes(100), "not_a_context"),
         (b"\x08\x08", "malformed_ep_context"),

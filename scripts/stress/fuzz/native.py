@@ -5,7 +5,8 @@
 First changed files under right checksums are read by Python and by the C runtime, which must refuse them with the same
 name of error or read the same. Then the C reader runs on inputs that libFuzzer changes where clang is installed, guided
 by what they reach; each lies in memory of exactly its size. AddressSanitizer and UndefinedBehaviorSanitizer watch both,
-for leaks, too, and memory is bounded. What the fuzzer has kept is read by both readers in the end.
+for leaks, too, and memory is bounded. What the fuzzer has kept is read by both readers in the end. The inflater runs as
+often on compressed bytes alone, of which both readers read what was kept as the program of a context.
 """
 
 import argparse
@@ -24,20 +25,23 @@ from stress.fuzz import cases
 from stress.fuzz.cases import Broken
 from stress.native import files
 from stress.native.reading import DUMP, SOURCES, NativeReader, read_by_python
+from tests.strategies.files.contexts import with_section
 
-FUZZER = DUMP.with_name("fuzzer.c")
+FUZZER, INFLATER = DUMP.with_name("fuzzer.c"), DUMP.with_name("inflater.c")
 FLAGS = ("-std=c99", "-O2", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-DPOOL_BLOCK_BYTES=0",
          f"-I{native.FOLDER / 'include'}")  # fmt: skip
 """Without blocks each piece of memory is one that AddressSanitizer knows."""
 LARGEST_INPUT_BYTES = 1 << 15
+LARGEST_DEFLATE_BYTES, INFLATER_INPUTS = 1 << 12, 200
 MOST_MIB = 512
 SLOWEST_S = 10
 WORDS = (
     "graphs programs weights sections device tier configuration versions computes name inputs outputs launches shape "
     "arena_bytes persistent counter_bytes arena_bound_bytes dtype memory_type operation task program entry arguments "
-    "global_size local_size kind index offset nbytes binary source options length sha256 alignment contexts head "
-    "float32 int64 bool raw memhandle input output arena counters status gputune EPContext com.microsoft main_context "
-    "embed_mode ep_cache_context partition_name max_size notes ep_sdk_version GPUTUNE GPUTPKG"
+    "global_size local_size kind index offset nbytes binary source options length sha256 inflated alignment contexts "
+    "head requires compressed_sections float32 int64 bool raw memhandle input output arena counters status gputune "
+    "EPContext com.microsoft main_context embed_mode ep_cache_context partition_name max_size notes ep_sdk_version "
+    "GPUTUNE GPUTPKG"
 )
 """Which the fuzzer puts into inputs."""
 
@@ -58,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
             code = cases.explore("native", options, functools.partial(examine, folder=folder, reader=reader))
             if options.case is None:
                 code = fuzz(options, folder, originals) or compare(folder / "corpus", reader) or code
+                code = fuzz_inflater(options, folder / "inflater") or compare(folder / "inflater/named", reader) or code
     return code
 
 
@@ -86,6 +91,21 @@ def fuzz(options: argparse.Namespace, folder: Path, originals: list[Path]) -> in
     words = folder / "words"
     words.write_text("".join(f'"{word}"\n' for word in WORDS.split()), encoding="ascii")
     return guided((FUZZER, *SOURCES), corpus, options, (f"-dict={words}", f"-max_len={LARGEST_INPUT_BYTES}"))
+
+
+def fuzz_inflater(options: argparse.Namespace, folder: Path) -> int:
+    """Run libFuzzer on compressed bytes, and return the exit code. Contexts of what it keeps are in `named`."""
+    corpus, named = folder / "corpus", folder / "named"
+    for made in (corpus, named):
+        made.mkdir(parents=True)
+    for number, (stored, nbytes) in enumerate(files.deflates(random.Random(options.seed), INFLATER_INPUTS)):
+        (corpus / str(number)).write_bytes(nbytes.to_bytes(2, "little") + stored)
+    code = guided((INFLATER, *SOURCES), corpus, options, (f"-max_len={LARGEST_DEFLATE_BYTES}",))
+    for path in corpus.iterdir():
+        kept = path.read_bytes()
+        if nbytes := int.from_bytes(kept[:2], "little"):
+            (named / path.name).write_bytes(with_section(files.rich(), 0, kept[2:], nbytes))
+    return code
 
 
 def guided(

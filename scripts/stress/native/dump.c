@@ -200,6 +200,7 @@ static void records(const char *key, const context *context) {
         number("offset", context->sections[at].offset);
         number("length", context->sections[at].nbytes);
         text("sha256", context->sections[at].sha256);
+        number("inflated", context->sections[at].inflated);
         end('}');
     }
     end(']');

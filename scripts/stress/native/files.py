@@ -7,6 +7,7 @@ import hashlib
 import random
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from gputune.runtime.context.deflate import deflated
 from gputune.runtime.context.format import REQUIRING_VERSION, aligned, context_of, write_context
 from gputune.runtime.context.package import KINDS, PREFIX
 from gputune.runtime.context.packing import write_package
@@ -34,7 +36,7 @@ from gputune.runtime.context.records import (
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.strategies.changes import mutated_bytes, mutated_leaves, mutated_value
 from tests.strategies.files import contexts, ep_contexts, packages
-from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head
+from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head, with_section
 
 ODD: tuple[Any, ...] = (0, -1, 3, 2**63 - 1, 2**64 - 1, float("nan"), "a\0b", "main", "status", b"x", True, [], [0],
     [2**62, 2**62], {"a": 1}, {b"a": 1})  # fmt: skip
@@ -77,7 +79,7 @@ def rich() -> bytes:
     )
     content = Context(
         graphs=graphs,
-        programs=(ProgramRecord(b"\x7fELF" * 40, "kernel", "-DN=8"), ProgramRecord(b"", "kernel", "")),
+        programs=(ProgramRecord(bytes(range(160)), "kernel", "-DN=8"), ProgramRecord(b"", "kernel", "")),
         weights=(np.arange(40, dtype=np.float32), np.arange(256, dtype=np.uint8)),
         device=device.to_dict(),
         tier="null-cu1",
@@ -96,7 +98,8 @@ def rich() -> bytes:
 
 @functools.cache
 def compact() -> bytes:
-    """The same with packings, of which graphs read one each, with offsets and needs, and with the features of these."""
+    """The same with packings, of which graphs read one each, with offsets and needs, and a compressed program, and with
+    the features of these."""
     _, header = head_of(rich())
     fields = msgpack.unpackb(header)
     first, second = (fields["graphs"][place]["launches"][0] for place in (0, 2))
@@ -111,19 +114,28 @@ def compact() -> bytes:
     first["offsets"], fields["requires"] = True, [OFFSETS, NEEDS]
     fields["programs"][0]["needs"] = ["half", "größer"]
     whole = rich()[:8] + struct.pack("<I", REQUIRING_VERSION) + rich()[12:]
-    return with_head(whole, need_of(fields, b""), fields)
+    return compressed(with_head(whole, need_of(fields, b""), fields), PROGRAM)
+
+
+PROGRAM = b"\x7fELF" * 400 + bytes(range(200)) + b"\x7fELF"
+
+
+def compressed(whole: bytes, program: bytes) -> bytes:
+    """A context whose first section is another program, which is compressed."""
+    return with_section(whole, 0, deflated(memoryview(program)), len(program))
 
 
 @functools.cache
 def packed() -> bytes:
-    """A package of three contexts, which share all sections but their heads."""
+    """A package of three contexts, which share all sections but their heads, and a program that two have."""
     files = []
     memory, header = head_of(rich())
     for number in range(3):
         fields = msgpack.unpackb(header)
         fields["device"]["driver_version"] = str(number)
         fields["tier"] = f"tier-{number}"
-        files.append(context_of(memoryview(with_head(rich(), memory, fields)), f"{number}.bin"))
+        whole = with_head(rich(), memory, fields)
+        files.append(context_of(memoryview(compressed(whole, PROGRAM) if number else whole), f"{number}.bin"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gtpkg"
         write_package(path, files)
@@ -163,7 +175,9 @@ def changed_context(whole: bytes, chance: random.Random) -> bytes:
     """A context with other bytes; or with another memory block or header, in bytes or in values."""
     memory, header = head_of(whole)
     try:
-        match chance.randrange(7):
+        match chance.randrange(8):
+            case 7:
+                return changed_section(whole, chance)
             case 0:
                 return mutated_bytes(whole, chance)
             case 1:
@@ -179,6 +193,23 @@ def changed_context(whole: bytes, chance: random.Random) -> bytes:
         return with_head(whole, need_of(fields, memory), fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
+
+
+def changed_section(whole: bytes, chance: random.Random) -> bytes:
+    """A context with a program that was compressed and then changed, or of another length than it is said to have."""
+    ((stored, nbytes),) = deflates(chance, 1)
+    if chance.random() < 0.8:
+        stored = mutated_bytes(stored, chance)
+    return with_section(whole, 0, stored, nbytes + chance.choice((0, 0, 0, 1, -1)))
+
+
+def deflates(chance: random.Random, count: int) -> Iterator[tuple[bytes, int]]:
+    """Bytes that were compressed in every way that zlib knows, and how many they were."""
+    for _ in range(count):
+        zeros, noise = bytes(chance.randrange(1, 9999)), chance.randbytes(chance.randrange(1, 999))
+        content = chance.choice((PROGRAM, contexts.SOURCE.encode() * 9, zeros, noise, noise + zeros + noise))
+        machine = zlib.compressobj(chance.randrange(10), zlib.DEFLATED, -15, 9, chance.randrange(5))
+        yield machine.compress(content) + machine.flush(), len(content)
 
 
 def exchanged(whole: bytes) -> Iterator[tuple[str, bytes]]:

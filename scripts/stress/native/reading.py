@@ -26,6 +26,7 @@ PARTS = (
     "ep_context",
     "file",
     "form",
+    "inflate",
     "msgpack",
     "ownership",
     "package",
@@ -140,6 +141,7 @@ def described(header: ContextHeader, name: str) -> Any:
     plain = header.to_dict()
     fields = {key: plain[key] for key in ("tier", "computes", "device", "weights", "programs", "sections")}
     fields["programs"] = [{"needs": [], **program} for program in plain["programs"]]  # C makes no difference
+    fields["sections"] = [{"inflated": 0, **section} for section in plain["sections"]]
     return {
         "context": name,
         **fields,

@@ -37,16 +37,16 @@ def changing_at(number: int, act: Callable[[], None], patch: pytest.MonkeyPatch)
         return plain(file, start, nbytes)
 
     patch.setattr(OpenFile, "read", read)
-    patch.setattr(ContextFile, "section", checked_section)
+    patch.setattr(ContextFile, "stored", checked_section)
     return count
 
 
-SECTION = ContextFile.section
+STORED = ContextFile.stored
 
 
 def checked_section(file: ContextFile, index: int) -> memoryview:
     """A section, whose bytes are shown to be those that were written."""
-    content = SECTION(file, index)
+    content = STORED(file, index)
     assert hashlib.sha256(content).hexdigest() == file.header.sections[index].sha256
     return content
 

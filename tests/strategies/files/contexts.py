@@ -22,6 +22,7 @@ from gputune.core.errors import BuildFailed, ContextError, DeviceError
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import (
     MAGIC,
+    REQUIRING_VERSION,
     ContextFile,
     aligned,
     context_of,
@@ -30,6 +31,7 @@ from gputune.runtime.context.format import (
 )
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import (
+    COMPRESSED,
     STATUS_BYTES,
     BufferRef,
     Context,
@@ -142,6 +144,37 @@ def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
     prefix = whole[:12] + struct.pack("<I", len(content)) + hashlib.sha256(content).digest()
     start = prefix + struct.pack("<I", len(block)) + hashlib.sha256(block).digest() + block + content
     return start + bytes(aligned(len(start)) - len(start)) + sections
+
+
+def with_section(whole: bytes, place: int, stored: bytes, inflated: int) -> bytes:
+    """Return a context of which a section has other bytes, that are said to inflate to so many."""
+    memory, header = head_of(whole)
+    fields, starts = msgpack.unpackb(header), _starts(whole)
+    contents = [whole[at : at + one["length"]] for at, one in zip(starts, fields["sections"], strict=True)]
+    contents[place] = stored
+    laid = b""
+    for section, content in zip(fields["sections"], contents, strict=True):
+        laid += bytes(aligned(len(laid)) - len(laid))
+        section |= {"offset": len(laid), "length": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        laid += content
+    fields["sections"][place]["inflated"] = inflated
+    fields["requires"] = sorted({*fields.get("requires", ()), COMPRESSED})
+    return with_head(whole[:8] + struct.pack("<I", REQUIRING_VERSION) + whole[12 : starts[0]], memory, fields) + laid
+
+
+def damaged(whole: bytes) -> bytes:
+    """Return a context whose sections have other bytes than were written."""
+    changed = bytearray(whole)
+    for start in _starts(whole):
+        changed[start] ^= 1
+    return bytes(changed)
+
+
+def _starts(whole: bytes) -> list[int]:
+    """Return where sections begin."""
+    memory, header = head_of(whole)
+    area = aligned(FRONT_BYTES + len(memory) + len(header))
+    return [area + section["offset"] for section in msgpack.unpackb(header)["sections"]]
 
 
 def need_of(fields: Any, otherwise: bytes) -> Any:

@@ -76,7 +76,8 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
                           gputune_error *error) {
     const program_entry *entry = &graph->context->programs[index];
     const gputune_device *device = graph->device;
-    const size_t place = binary ? entry->binary : entry->source, nbytes = graph->context->sections[place].nbytes;
+    const size_t place = binary ? entry->binary : entry->source;
+    const size_t nbytes = content_bytes(&graph->context->sections[place]);
     uint8_t *copied = NULL;
     cl_int status = 0, loaded = 0;
     char room[STATUS_CHARACTERS];

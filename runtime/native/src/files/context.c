@@ -63,6 +63,14 @@ void check_graph(reader *reader, void *row) {
     info->outputs = shown(reader, graph->outputs, info->output_count);
 }
 
+void check_section(reader *reader, void *row) {
+    const section *section = row;
+    const size_t least = section->inflated / (size_t)MOST_INFLATED + (section->inflated % (size_t)MOST_INFLATED != 0);
+    if (section->inflated && (!strcmp(section->kind, "weights") || least > section->nbytes))
+        MALFORMED(reader, "sections[%zu]: %zu bytes of %.20s cannot become %zu", reader->place, section->nbytes,
+                  section->kind, section->inflated);
+}
+
 void check_requirements(reader *reader, void *row) {
     const context *context = row;
     for (size_t i = 0; i < context->require_count; i++) {
@@ -141,7 +149,7 @@ static void check_launch(reader *reader, const context *context, const graph_rec
     }
 }
 
-static void check_section(reader *reader, const context *context, size_t place, const char *kind) {
+static void check_kind(reader *reader, const context *context, size_t place, const char *kind) {
     if (place >= context->section_count || strcmp(context->sections[place].kind, kind))
         MALFORMED(reader, "section %zu is no %s section", place, kind);
 }
@@ -160,10 +168,10 @@ static void check(reader *reader, const context *context) {
     size_t count = context->weight_count + context->packing_count;
     const graph_record **read = rows(reader, &count, sizeof *read);
     for (size_t i = 0; i < context->program_count; i++) {
-        check_section(reader, context, context->programs[i].binary, "binary");
-        check_section(reader, context, context->programs[i].source, "source");
+        check_kind(reader, context, context->programs[i].binary, "binary");
+        check_kind(reader, context, context->programs[i].source, "source");
     }
-    for (size_t i = 0; i < context->weight_count; i++) check_section(reader, context, context->weights[i], "weights");
+    for (size_t i = 0; i < context->weight_count; i++) check_kind(reader, context, context->weights[i], "weights");
     if (!context->graph_count ||
         !all_differ(reader, context->graphs, context->graph_count, sizeof *context->graphs, by_name))
         MALFORMED(reader, "graphs must have different names, and there must be one");

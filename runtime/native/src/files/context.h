@@ -59,8 +59,9 @@ typedef struct section {
     const char *kind;
     uint64_t at;     /* in the file */
     uint64_t offset; /* in the section area of a file of its own */
-    size_t nbytes;
-    const char *sha256; /* in hex */
+    size_t nbytes;      /* in the file */
+    const char *sha256; /* of these, in hex */
+    size_t inflated;    /* what they become by DEFLATE; 0: they are the content. Weights are */
 } section;
 
 typedef struct program_entry {
@@ -117,8 +118,13 @@ reading begin_reading(const struct source *source, const char *path, const secti
 /* Reads the next piece: as many bytes as there is room for, a multiple of 64, or all that are left. Behind the last one
  * the section's digest is compared with that of these very bytes; before that none of them may be used. */
 gputune_code read_piece(reading *reading, void *into, size_t room, size_t *nbytes, gputune_error *error);
-/* All bytes of a section, which are those that were written, in memory that is to be freed. */
-gputune_code copy_section(const context *context, size_t place, uint8_t **bytes, gputune_error *error);
+/* The content of a section, which is what was written, in memory that is to be freed; and how long it is. */
+gputune_code copy_section(const context *context, size_t place, uint8_t **content, gputune_error *error);
+size_t content_bytes(const section *section);
+/* The same in two steps, for what may never be used: its bytes as they lie in the file, and what they are, once they
+ * are used; that frees them. */
+gputune_code keep_section(const context *context, size_t place, uint8_t **kept, gputune_error *error);
+gputune_code open_section(const context *context, size_t place, uint8_t *kept, uint8_t **content, gputune_error *error);
 /* Whether a launch's sizes are such as a device allows; else why not. */
 bool sizes_fit(const launch *launch, const identity *device, char *why, size_t nbytes);
 

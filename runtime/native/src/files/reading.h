@@ -80,6 +80,8 @@ const char *mistaken(const uint8_t *begin, size_t nbytes);
  * 0: it is none. */
 size_t character_at(slice text);
 bool is_utf8(slice text);
+/* Whether raw DEFLATE becomes exactly so many bytes, which may be written in any case. */
+bool inflate_whole(slice from, uint8_t *to, size_t nbytes);
 /* Whether bytes are one value as Python's msgpack reads it: whole, texts in UTF-8, keys texts or bytes, and at most
  * 1024 levels deep. The rest is for bytes that are. */
 bool msgpack_valid(slice bytes);
@@ -172,10 +174,11 @@ typedef struct status_name {
 extern const status_name STATUS_NAMES[];
 extern const uint64_t FORMAT_VERSION, REQUIRING_VERSION, LARGEST_HEADER_BYTES, LARGEST_MEMORY_BLOCK_BYTES,
     LARGEST_ARENA_BYTES, LARGEST_TENSOR_BYTES, COUNTER_BYTES, PACKAGE_VERSION, MOST_CONTEXTS, LARGEST_INDEX_BYTES,
-    LARGEST_SECTION_BYTES;
+    LARGEST_SECTION_BYTES, MOST_INFLATED;
 void check_identity(reader *reader, void *row);
 void check_tensor(reader *reader, void *row);
 void check_graph(reader *reader, void *row);
+void check_section(reader *reader, void *row);
 void check_requirements(reader *reader, void *row);
 void check_entry(reader *reader, void *row);
 void read_argument(reader *reader, item value, void *row);

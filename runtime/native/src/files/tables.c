@@ -14,13 +14,14 @@ const uint64_t PACKAGE_VERSION = 1;
 const uint64_t MOST_CONTEXTS = 256;
 const uint64_t LARGEST_INDEX_BYTES = 67108864;
 const uint64_t LARGEST_SECTION_BYTES = 72057594037927936;
+const uint64_t MOST_INFLATED = 1032;
 typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 && LONGEST == 2 && OFFSET_BYTES == 16 &&
     GPUTUNE_MOST_DIMENSIONS == 16 ? 1 : -1];
 
 const char *const DTYPES[] = {"float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
     "uint16", "uint8", "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
-const char *const FEATURES[] = {"offset_arguments", "device_features", NULL};
+const char *const FEATURES[] = {"offset_arguments", "device_features", "compressed_sections", NULL};
 const uint8_t DTYPE_BYTES[] = {4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
 const status_name STATUS_NAMES[] = {
     {-1, "CL_DEVICE_NOT_FOUND"},
@@ -265,11 +266,12 @@ static const form PROGRAM = {
 
 static const form SECTION = {
     .what = "section", .row_bytes = sizeof(section), .least_bytes = 31,
-    .count = 4, .fields = (const field[]){
+    .check = check_section, .count = 5, .fields = (const field[]){
         {"kind", A_TEXT, IN(section, kind)},
         {"offset", A_NUMBER, IN(section, offset)},
         {"length", A_NUMBER, IN(section, nbytes)},
         {"sha256", A_TEXT, IN(section, sha256)},
+        {"inflated", A_NUMBER, IN(section, inflated), .optional = true},
     }};
 
 const form REQUIREMENTS = {

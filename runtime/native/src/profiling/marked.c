@@ -16,7 +16,7 @@
 enum { LINE_BYTES = 64 }; /* of the counters, for arrivals and for each launch of a group */
 
 struct marked {
-    uint8_t **texts;      /* by the index of their programs, those of persistent kernels */
+    uint8_t **texts;      /* by the index of their programs, those of persistent kernels, as they lie in the file */
     cl_program *programs; /* the same with marks */
     bound *kernels;
     bool is_open;
@@ -37,24 +37,6 @@ size_t stands_for(const launch *launch) {
     return lines ? (lines - 1) / groups_of(launch) : 1;
 }
 
-/* Copies a text as it lies in the file; whether it is the one that was written is asked when it is used. */
-static gputune_code copy_text(const context *context, size_t place, uint8_t **text, gputune_error *error) {
-    const section *section = &context->sections[place];
-    if (!(*text = malloc(section->nbytes + 1))) return NO_MEMORY;
-    return read_source(context->source, context->path, section->at, *text, section->nbytes, error);
-}
-
-static gputune_code check_text(const context *context, size_t place, const uint8_t *text, gputune_error *error) {
-    const section *section = &context->sections[place];
-    uint8_t digest[32];
-    char found[65], what[64];
-    sha256(text, section->nbytes, digest);
-    hex(digest, found);
-    if (!strcmp(found, section->sha256)) return GPUTUNE_OK;
-    snprintf(what, sizeof what, "%.20s section %zu", section->kind, place);
-    return damaged(context->source, context->path, what, error);
-}
-
 gputune_code marked_prepare(gputune_graph *graph, gputune_error *error) {
     const context *context = graph->context;
     marked *made = graph->marked = pool_take(&graph->pool, 1, sizeof *made);
@@ -65,7 +47,7 @@ gputune_code marked_prepare(gputune_graph *graph, gputune_error *error) {
         const launch *launch = &graph->record->persistent[i];
         const size_t source = context->programs[launch->program].source;
         uint8_t **text = &made->texts[launch->program];
-        if (launch->counts && !*text) TRY(copy_text(context, source, text, error));
+        if (launch->counts && !*text) TRY(keep_section(context, source, text, error));
     }
     return GPUTUNE_OK;
 }
@@ -106,18 +88,19 @@ static bool contains(const uint8_t *data, size_t nbytes, const char *text) {
 static gputune_code build_marked(gputune_graph *graph, size_t index, const char *function, gputune_error *error) {
     const gputune_device *device = graph->device;
     const program_entry *entry = &graph->context->programs[index];
-    const size_t nbytes = graph->context->sections[entry->source].nbytes, room = strlen(entry->options) + 128;
-    const char *text = (const char *)graph->marked->texts[index];
+    const size_t nbytes = content_bytes(&graph->context->sections[entry->source]), room = strlen(entry->options) + 128;
+    uint8_t **text = &graph->marked->texts[index];
     cl_program *program = &graph->marked->programs[index];
     gputune_error refused = {GPUTUNE_OK, ""};
     cl_int status = 0;
-    TRY(check_text(graph->context, entry->source, graph->marked->texts[index], error));
-    if (!contains(graph->marked->texts[index], nbytes, TICKS))
+    TRY(open_section(graph->context, entry->source, *text, text, error));
+    if (!contains(*text, nbytes, TICKS))
         return fail(error, GPUTUNE_CANNOT_MARK, "the persistent kernels are of an older gputune");
+    const char *source = (const char *)*text;
     char *options = malloc(room);
     if (!options) return NO_MEMORY;
     write_options(entry->options, function, options, room);
-    *program = device->cl.CreateProgramWithSource(device->context, 1, &text, &nbytes, &status);
+    *program = device->cl.CreateProgramWithSource(device->context, 1, &source, &nbytes, &status);
     if (*program) status = device->cl.BuildProgram(*program, 1, &device->id, options, NULL, NULL);
     free(options);
     if (*program && !status) return GPUTUNE_OK;
