@@ -43,8 +43,11 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.budget import USED_UP, OutOfTime
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.measuring.peaks import ASSUMED, ASSUMED_UNITS
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
+from gputune.core.identity import DeviceIdentity
+from gputune.kernels.catalogue import family_of
 from gputune.kernels.space import Configuration, configuration_key
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,10 @@ GUESSED_LAUNCH_NS = 5_000.0
 
 INSIDE_NS = 500.0
 """What a launch is taken to cost as a part of a persistent kernel: its groups wait for each other once."""
+
+WORTH_COMPILING = 0.02
+"""Where nothing is measured, persistent kernels are compiled if they may save this share of an inference: they take
+about half as long to compile as all other programs."""
 
 WORTH_ANOTHER = 0.02
 """A task's other finalists are tried inside the model where it takes this share of the kernels' time at least."""
@@ -94,6 +101,18 @@ class Estimate:
     times_ns: Mapping[str, float] = field(default_factory=dict)
     launch_ns: float = GUESSED_LAUNCH_NS
     changed: Mapping[str, WinnerRecord] = field(default_factory=dict)
+
+
+def worth_compiling(plan: Plan, device: DeviceIdentity) -> bool:
+    """Return whether persistent kernels may save WORTH_COMPILING of an inference. Kernels are taken to run at the
+    roofline of such a device, which is more than they reach; so that is the most that can be saved."""
+    faster = max(1.0, device.compute_units / ASSUMED_UNITS)
+    kernels_ns = sum(one.weight * ASSUMED.roofline_ns(family_of(one.op).work(one.problem)) for one in plan.tasks)
+    saved_ns = len(plan.operations) * (GUESSED_LAUNCH_NS - INSIDE_NS)
+    share = saved_ns / (saved_ns + kernels_ns / faster) if saved_ns else 0.0
+    if share < WORTH_COMPILING:
+        log.info(f"persistent kernels would save at most {share:.1%} of an inference: they are not compiled")
+    return share >= WORTH_COMPILING
 
 
 def gainful(model: Alternatives, times_ns: Mapping[str, float], launch_ns: float) -> tuple[Group, ...]:

@@ -16,7 +16,7 @@ from gputune.cache import PerformanceCache, named, tier_of
 from gputune.client.context import builder
 from gputune.client.context.argument_form import FormChoice
 from gputune.client.context.choice import Decision, InChain, outcomes_of
-from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
+from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS, worth_compiling
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.memory.weights import weight_bytes
@@ -135,10 +135,10 @@ class Generation:
                 log.info("tuning effort none: default configurations, no performance cache")
                 self._open_repository(stack)
                 outcomes = by_key(untuned(task, self.limits) for task in self._tasks)
-                untuned_ones = [
-                    Decision(plan, of_tasks(plan.tasks, outcomes), self._persistent(plan.name))
-                    for plan in self._graphs.untuned(self.limits)
-                ]
+                plans = self._graphs.untuned(self.limits)
+                persistent = [self._persistent(one.name) and worth_compiling(one, self.device) for one in plans]
+                made = [of_tasks(plan.tasks, outcomes) for plan in plans]
+                untuned_ones = list(map(Decision, plans, made, persistent))
                 self._make(self._within_limit(self._worthwhile(untuned_ones), lambda task: ()))
                 return
             path = self._cache_path(stack)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx
 
 from models import material
-from models.architectures import detectors, mobilenet_v3
+from models.architectures import detectors, mobilenet_v3, unet
 from models.architectures.layered import Network, round_channels
 from models.tune_models import Model
 
@@ -61,6 +61,11 @@ def mobilenet_v3_large() -> Model:
 def yolo_tiny() -> Model:
     """YOLOv3-tiny for maps of 416 x 416."""
     return saved("YOLOv3-tiny 416", "yolov3_tiny", detectors.yolo_tiny)
+
+
+def unet_of(width: int = 64, side: int = 64) -> Model:
+    """A U-Net of an image generator: 2,000 nodes, and more than 200 tasks."""
+    return saved(f"U-Net {width} {side}", f"unet_{width}_{side}", lambda: unet.unet(width, side))
 
 
 def squeezenet() -> Model:

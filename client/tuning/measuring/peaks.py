@@ -46,6 +46,10 @@ ASSUMED = Peaks(
 )
 
 
+ASSUMED_UNITS = 2
+"""Compute units that ASSUMED is of."""
+
+
 def measured(target: TargetClient) -> Peaks:
     """Return the best rates of a matrix product and of a copy on a target, each from its default and starters. Raises
     TargetError, and TuningError where none of them works."""

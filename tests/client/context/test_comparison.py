@@ -22,6 +22,7 @@ from gputune.client.context.comparison import (
     estimated_alone,
     with_default,
     with_winner,
+    worth_compiling,
 )
 from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import TargetError
@@ -31,6 +32,7 @@ from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.tuning.budget import USED_UP, OutOfTime
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.kernels.ops.conv import ConvProblem
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build, save
@@ -449,3 +451,23 @@ def test_an_outcome_says_whether_it_is_not_the_winner_alone(outcomes: dict[str, 
 def test_what_a_record_says_of_outputs_is_believed_only_in_whole_numbers(told: object) -> None:
     assert choice._outputs(told) == {}
     assert choice._outputs({"y": [8, 7]}) == {"y": Compared(0.0, 8, 7)}
+
+
+@pytest.mark.parametrize(
+    ("operations", "side", "units", "worth"),
+    [
+        (3, 1, 2, True),  # launches take longer than kernels
+        (3, 64, 2, False),
+        (3, 64, 64, True),  # where kernels are fast
+        (0, 64, 2, False),
+    ],
+)
+def test_persistent_kernels_are_compiled_unmeasured_where_launches_count(
+    operations: int, side: int, units: int, worth: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = Task("Conv", ConvProblem(1, side, side, 64, 64, (3, 3), pads=(1, 1, 1, 1)), operations)
+    plan = Plan("main", (), (), tuple(Operation(f"{n}", task, {}, "y") for n in range(operations)), {}, {}, {})
+    device = replace(IDENTITY, compute_units=units)
+    with caplog.at_level("INFO", logger="gputune"):
+        assert worth_compiling(plan, device) is worth
+    assert worth != ("they are not compiled" in caplog.text)
