@@ -125,16 +125,18 @@ def without_saturation(model: onnx.ModelProto, folder: Path) -> bool:
         if item.name == "value"
     }
     ranges = {name for node in model.graph.node if node.op_type == "DynamicQuantizeLinear" for name in node.output}
-    made: dict[str, str] = {}
+    made: set[str] = set()
 
     def larger(name: str, shape: tuple[int, ...] = ()) -> str:
-        if name not in made:
-            made[name] = f"{name}/as uint8"
+        """Return the name of a constant that is larger by 128. shape: of the zeros that stand for an absent one."""
+        called = f"{name or f'zeros {shape}'}/as uint8"
+        if called not in made:
+            made.add(called)
             tensor = constants.get(name)
             value = np.zeros(shape, np.int8) if tensor is None else numpy_helper.to_array(tensor, str(folder))
             stored = (value.astype(np.int16) + 128).astype(np.uint8)
-            model.graph.initializer.append(numpy_helper.from_array(stored, made[name]))
-        return made[name]
+            model.graph.initializer.append(numpy_helper.from_array(stored, called))
+        return called
 
     for node in model.graph.node:
         for weight, zero, other in WEIGHTS.get(node.op_type, ()):
@@ -144,7 +146,8 @@ def without_saturation(model: onnx.ModelProto, folder: Path) -> bool:
                 continue
             partner = constants.get(names[other])
             if other == -1 or names[other] in ranges or (partner and partner.data_type == onnx.TensorProto.UINT8):
-                names[weight], names[zero] = larger(names[weight]), larger(point)
+                shape = tuple(tensor.dims[:1]) if node.op_type == "DynamicQuantizeLSTM" else ()
+                names[weight], names[zero] = larger(names[weight]), larger(point, shape)
                 node.input[:] = names
     return bool(made)
 

@@ -9,6 +9,7 @@ import numpy as np
 from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import Array, Problem
+from gputune.kernels.indexing.ranges import by_range
 from gputune.kernels.tiling.streaming import check_indices
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -17,6 +18,8 @@ ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
 
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 OUTPUTS = ("Y", "Y_h", "Y_c")
+MOST_SUMMED = 33_000
+"""Products of whole numbers up to 255 whose sum is one of int32."""
 STARTS = ("initial_h", "initial_c")
 
 
@@ -33,6 +36,9 @@ class RecurrentProblem(Problem):
     batch, hidden], zeros behind an entry's length; "Y_h" and "Y_c", the last states, [directions, batch, hidden].
     `after_reset`: a GRU's candidate applies r to the product and to `bias` [directions, hidden]; `coupled`: an LSTM's
     f is 1 - i; `lengths`: each entry has a number of steps of its own.
+
+    `whole`, of an LSTM without lengths: `weight` holds whole numbers up to 255, of which `scales` [directions, gates *
+    hidden] makes numbers, and each step quantises h by the range that it has in the whole batch.
     """
 
     op = "Recurrent"
@@ -51,6 +57,7 @@ class RecurrentProblem(Problem):
     after_reset: bool = False
     coupled: bool = False
     batch_first: bool = False
+    whole: bool = False
     dtype: str = FLOAT
 
     def check(self) -> None:
@@ -70,6 +77,8 @@ class RecurrentProblem(Problem):
             raise ValueError(f"{self.cell} has no c, no peepholes and no coupled gates")
         if self.after_reset and self.cell != "GRU":
             raise ValueError(f"{self.cell} has no reset gate")
+        if self.whole and (self.cell != "LSTM" or self.lengths or self.hidden > MOST_SUMMED):
+            raise ValueError(f"whole numbers are for LSTMs without lengths, of up to {MOST_SUMMED} elements")
         check_indices("Recurrent", self.gates_shape, self.weight_shape, (self.elements,))
 
     @property
@@ -107,9 +116,11 @@ class RecurrentProblem(Problem):
 
 
 def run_cells(problem: RecurrentProblem, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs wanted, shaped as ONNX has them: step by step in float64, every entry of the batch on its
-    own."""
+    """Return the outputs wanted, shaped as ONNX has them: step by step in float64."""
     given = {name: value.astype(np.float64) for name, value in inputs.items() if name != "lengths"}
+    if problem.whole:
+        scales = given["scales"].reshape(problem.directions, problem.gates, problem.hidden).swapaxes(1, 2)
+        given["weight"] = given["weight"].reshape(problem.weight_shape) * scales[..., np.newaxis]
     batch, directions, hidden = problem.batch, problem.directions, problem.hidden
     both = (batch, directions) if problem.batch_first else (directions, batch)
     order = (batch, problem.steps) if problem.batch_first else (problem.steps, batch)
@@ -122,16 +133,20 @@ def run_cells(problem: RecurrentProblem, inputs: Mapping[str, Array]) -> dict[st
     begin = [entries(given.get(name, np.zeros((*both, hidden))).reshape(*both, hidden)) for name in STARTS]
     ends = np.clip(inputs["lengths"], 0, problem.steps) if problem.lengths else np.full(batch, problem.steps)
     results = {name: np.zeros(shape) for name, (_, shape) in problem.places.items()}
-    for entry, direction in np.ndindex(batch, directions):
-        h, c = (state[entry, direction] for state in begin)
+    for direction in range(directions):
+        h, c = (state[:, direction].copy() for state in begin)
         backwards = problem.direction == "reverse" or direction == 1
-        for time in range(int(ends[entry]))[:: -1 if backwards else 1]:
-            h, c = _step(problem, direction, given, gates[entry, time, direction], h, c)
-            if "Y" in results:
-                entries(results["Y"], 2)[entry, time, direction] = h
+        for step in range(problem.steps):
+            seen = by_range(h) if problem.whole else h.copy()
+            for entry in np.flatnonzero(step < ends):
+                time = int(ends[entry]) - 1 - step if backwards else step
+                x = gates[entry, time, direction]
+                h[entry], c[entry] = _step(problem, direction, given, x, seen[entry], c[entry])
+                if "Y" in results:
+                    entries(results["Y"], 2)[entry, time, direction] = h[entry]
         for name, state in (("Y_h", h), ("Y_c", c)):
             if name in results:
-                entries(results[name])[entry, direction] = state
+                entries(results[name])[:, direction] = state
     return results
 
 

@@ -20,6 +20,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import Survival
 from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
+from gputune.kernels.indexing.ranges import QUANTISED, STEP_OF_RANGE, ZERO_POINT
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -67,6 +68,7 @@ class RecurrentFamily(KernelFamily):
             (problem.initial_c, problem.tensor("initial_c", state)),
             (problem.lengths, TensorSpec("lengths", (problem.batch,), dtype="int32")),
             (problem.peepholes, problem.tensor("peepholes", (problem.directions, 3 * problem.hidden))),
+            (problem.whole, problem.tensor("scales", (problem.directions, problem.gates * problem.hidden))),
         )
         return (
             problem.tensor("gates", problem.gates_shape),
@@ -176,7 +178,17 @@ class RecurrentFamily(KernelFamily):
         return Work(cells * problem.gates * (2 * problem.hidden + 4), self.moved_bytes(problem))
 
     def tolerance(self, problem: RecurrentProblem) -> Tolerance:
-        return Tolerance.of(problem.dtype, relative=1e-5 + 4e-6 * math.sqrt(problem.hidden), absolute=1e-5)
+        # Of a state that is quantised, an element all but halfway between two steps may take the other one.
+        absolute = 0.02 / math.sqrt(problem.hidden) if problem.whole else 1e-5
+        return Tolerance.of(problem.dtype, relative=1e-5 + 4e-6 * math.sqrt(problem.hidden), absolute=absolute)
+
+    def sample_inputs(self, problem: RecurrentProblem, generator: np.random.Generator) -> dict[str, Array]:
+        inputs = super().sample_inputs(problem, generator)
+        if problem.whole:
+            inputs["weight"] = generator.integers(-255, 255, problem.weight_shape, endpoint=True).astype(problem.dtype)
+            scales = generator.uniform(0.5, 1, inputs["scales"].shape) / (255 * math.sqrt(problem.hidden))
+            inputs["scales"] = scales.astype(problem.dtype)
+        return inputs
 
 
 def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) -> Packing:
@@ -193,9 +205,13 @@ def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) ->
 
 
 def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:
-    """Return what a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
+    """Return what a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h. Of whole
+    numbers it has the whole batch, and both ends of the range that each work-item found."""
     states = 3 if problem.cell == "LSTM" or (problem.cell == "GRU" and not problem.after_reset) else 2
-    return ELEMENT_TYPES[problem.dtype].sum_bytes * states * rows * round_up(problem.hidden, vectors * width * lanes)
+    entries = round_up(problem.batch, rows) if problem.whole else rows
+    ends = 2 * lanes if problem.whole and lanes > 1 else 0
+    elements = states * entries * round_up(problem.hidden, vectors * width * lanes) + ends
+    return ELEMENT_TYPES[problem.dtype].sum_bytes * elements
 
 
 def _needs(problem: RecurrentProblem) -> Declared:
@@ -207,7 +223,7 @@ def _needs(problem: RecurrentProblem) -> Declared:
 
 
 def _groups(problem: RecurrentProblem, rows: int) -> int:
-    return problem.directions * ceil_div(problem.batch, rows)
+    return problem.directions * (1 if problem.whole else ceil_div(problem.batch, rows))
 
 
 def _all_state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:
@@ -230,6 +246,7 @@ def _macros(problem: RecurrentProblem) -> dict[str, int]:
         "INITIAL_H": int(problem.initial_h),
         "INITIAL_C": int(problem.initial_c),
         "LENGTHS": int(problem.lengths),
+        "WHOLE": int(problem.whole),
         **{f"{name.removeprefix('Y_').upper()}_AT": places[name][0] if name in places else -1 for name in OUTPUTS},
     }
 
@@ -240,14 +257,24 @@ def _renamed(configuration: Configuration) -> dict[str, int]:
 
 
 def _prelude(problem: RecurrentProblem) -> str:
-    """Return the macros F, G and H: statements that update a vector, of the direction where the two differ."""
+    """Return the macros F, G and H: statements that update a vector, of the direction where the two differ; and those
+    that quantise."""
     count = ACTIVATIONS[problem.cell]
     macros = []
     for number, name in enumerate("FGH"[:count]):
         forth, *back = (chain.source("(value)", (), "vec") for chain in problem.activations[number::count])
         body = forth if not back or back == [forth] else f"if (direction == 0) {{ {forth} }} else {{ {back[0]} }}"
         macros.append(f"#define {name}(value, direction) {{ {body} }}\n")
+    if problem.whole:
+        macros += [f"#define {head} {{ {body} }}\n" for head, body in _QUANTISING.items()]
     return "".join(macros)
+
+
+_QUANTISING = {
+    "STEP_OF_RANGE(range)": STEP_OF_RANGE.source("(range)", (), "SUM"),
+    "ZERO_POINT(value, step)": ZERO_POINT.source("(value)", ("(step)",), "SUM"),
+    "QUANTISED(value, step, top)": QUANTISED.source("(value)", ("(step)", "(top)"), "vec"),
+}
 
 
 FAMILY = RecurrentFamily()

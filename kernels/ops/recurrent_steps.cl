@@ -24,6 +24,11 @@
 //   panel is zero
 //   output = Y, the h of every step, at Y_AT; the last h at H_AT; the last c at C_AT; what is below zero is not wanted
 // With BATCH_FIRST the batch is outside of the steps, and outside of the directions.
+//
+// With WHOLE, of LSTMs without LENGTHS, R holds whole numbers up to 255, and `scales` what makes numbers of each column.
+// A step multiplies h as whole numbers, too: those of bytes over the range that h has in the whole batch, zero included.
+// So a work-group has all entries, in tiles one after the other. Products of a run of K are exact in float, their sums in
+// int. Until it is quantised, the next h lies in `next`.
 // Preconditions: fewer than 2^31 elements in each buffer.
 
 #ifndef GATES
@@ -40,6 +45,7 @@
 #define INITIAL_H 0          // 1: the first h is there, else it is 0
 #define INITIAL_C 0
 #define LENGTHS 0            // 1: the entries' numbers of steps are there, else all have STEPS
+#define WHOLE 0              // 1: products are of whole numbers
 #define Y_AT 0
 #define H_AT -1
 #define C_AT -1
@@ -50,6 +56,11 @@
 #define VW 4                 // elements of a vector
 #define LANES 1              // work-items of a work-group
 #define IN_LOCAL 1           // 1: states lie in local memory, 0: in global memory
+#endif
+#if WHOLE && !defined(QUANTISED)
+#define STEP_OF_RANGE(range) { range = range == 0.0f ? 1.0f : range / 255.0f; }
+#define ZERO_POINT(value, step) { value = rint(value / step); }
+#define QUANTISED(value, step, top) { value = rint(min(value / step, top)); }
 #endif
 #ifndef F
 #define F(value, direction) { value = 1.0f / (1.0f + exp(-value)); }
@@ -63,9 +74,12 @@
 #define PANELS ((HIDDEN + PANEL - 1) / PANEL)
 #define PADDED (PANELS * PANEL)
 #define TILES ((BATCH + MB - 1) / MB)
-#define STATE (MB * PADDED)
+#define OWN_TILES (WHOLE ? TILES : 1)             // of a work-group
+#define STATE (OWN_TILES * MB * PADDED)
 #define TWO_PHASES (GATES == 3 && !AFTER_RESET)   // n needs r of all elements
 #define STATES (GATES == 4 || TWO_PHASES ? 3 : 2)
+#define ENDS (WHOLE && LANES > 1 ? 2 * LANES : 0)  // of ranges, behind the states
+#define RUN 256                                    // RUN * 255 * 255 < 2^24
 
 #if BATCH_FIRST
 #define ROW(time, entry) ((entry) * STEPS + (time))
@@ -116,35 +130,51 @@ static inline void store_some(vec value, __global TYPE *p, int elements)
     STORE(value, p, 0);
 }
 
-// total[m][g][v] += R of the gates from `first` on times a state.
-#define PRODUCT(total, first, count, state)                                                        \
-    for (int k = 0; k < HIDDEN; ++k) {                                                             \
+// total[m][g][v] += R of the gates from `first` on times the elements of a state from `begin` to `end`.
+#define PRODUCT(total, first, count, state, begin, end)                                            \
+    for (int k = begin; k < (end); ++k) {                                                          \
         vec right[count][NV];                                                                      \
         UNROLL for (int g = 0; g < count; ++g)                                                     \
             UNROLL for (int v = 0; v < NV; ++v)                                                    \
                 right[g][v] = LOAD(weights, (k * GATES + (first) + g) * PANEL + v * (LANES * VW)); \
         UNROLL for (int m = 0; m < MB; ++m) {                                                      \
-            const vec left = OWN_ELEMENT(state, m * PADDED + k);                                   \
+            const vec left = OWN_ELEMENT(state, AT(m, k));                                         \
             UNROLL for (int g = 0; g < count; ++g)                                                 \
                 UNROLL for (int v = 0; v < NV; ++v)                                                \
                     total[m][g][v] = fma(left, right[g][v], total[m][g][v]);                       \
         }                                                                                          \
     }
 
+// The first entry of a tile, entry m of it, and where its element j lies in a state.
+#define FIRST ((get_group_id(1) % (TILES / OWN_TILES) + tile) * MB)
+#define ENTRY(m) min((int)(FIRST) + (m), BATCH - 1)
+#define AT(m, j) ((tile * MB + (m)) * PADDED + (j))
+
 // What the input brings to gate g of the vector that begins with element j.
 #define INPUT(m, g, j) load_some(gates + ((ROW(time[m], entry[m]) * DIRECTIONS + direction) * GATES + (g)) * HIDDEN \
                                        + (j), HIDDEN - (j))
+#define SCALE(g, j) load_some(scales + (direction * GATES + (g)) * HIDDEN + (j), HIDDEN - (j))
 #define PEEPHOLE(g, j) load_some(peepholes + (direction * 3 + (g)) * HIDDEN + (j), HIDDEN - (j))
 
 // The end of a step for one vector: what is behind an entry's last step stays as it is, and gives zeros.
 #define CONCLUDE(m, j, from, to, value)                                                                               \
     {                                                                                                                 \
-        const vec old = OWN_LOAD(from, (m) * PADDED + (j));                                                           \
-        OWN_STORE(active[m] ? value : old, to, (m) * PADDED + (j));                                                   \
-        if (Y_AT >= 0 && first + (m) < BATCH)                                                                         \
+        const vec old = OWN_LOAD(from, AT(m, j));                                                                     \
+        OWN_STORE(active[m] ? value : old, to, AT(m, j));                                                             \
+        if (Y_AT >= 0 && FIRST + (m) < BATCH)                                                                         \
             store_some(active[m] ? value : (vec)(0.0f), output + Y_AT + RESULT(time[m], entry[m], direction) + (j),   \
                        HIDDEN - (j));                                                                                 \
     }
+
+#if WHOLE
+#if VW == 1
+#define INTS int
+#define FLOATS SUM
+#else
+#define INTS CAT(int, VW)
+#define FLOATS CAT(SUM, VW)
+#endif
+#endif
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
 void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *restrict packed,
@@ -164,47 +194,84 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
 #if PEEPHOLES
                      , __global const TYPE *restrict peepholes
 #endif
+#if WHOLE
+                     , __global const TYPE *restrict scales
+#endif
                      LOCAL_POOL)
 {
     const int lane = get_local_id(0) * VW;
-    const int direction = get_group_id(1) / TILES;
-    const int first = get_group_id(1) % TILES * MB;
+    const int direction = get_group_id(1) / (TILES / OWN_TILES);
 #if IN_LOCAL
-    LOCAL(SUM, states, STATES * STATE);
+    LOCAL(SUM, states, STATES * STATE + ENDS);
 #else
-    __global SUM *states = all_states + get_group_id(1) * (STATES * STATE);
+    __global SUM *states = all_states + get_group_id(1) * (STATES * STATE + ENDS);
 #endif
     SPACE SUM *h = states;
     SPACE SUM *next = states + STATE;   // GRU in two phases: z
     SPACE SUM *third = states + (STATES - 1) * STATE;   // LSTM: c, GRU in two phases: r h
 
     int entry[MB], steps[MB], time[MB], active[MB];
-    UNROLL for (int m = 0; m < MB; ++m) {
-        entry[m] = min(first + m, BATCH - 1);
-#if LENGTHS
-        steps[m] = clamp(lengths[entry[m]], 0, STEPS);
-#else
-        steps[m] = STEPS;
-#endif
-        for (int j = lane; j < PADDED; j += LANES * VW) {
-            vec value = (vec)(0.0f);
+    for (int tile = 0; tile < OWN_TILES; ++tile)
+        UNROLL for (int m = 0; m < MB; ++m)
+            for (int j = lane; j < PADDED; j += LANES * VW) {
+                vec value = (vec)(0.0f);
 #if INITIAL_H
-            value = load_some(initial_h + LAST(entry[m], direction) + j, HIDDEN - j);
+                value = load_some(initial_h + LAST(ENTRY(m), direction) + j, HIDDEN - j);
 #endif
-            OWN_STORE(value, h, m * PADDED + j);
+                OWN_STORE(value, WHOLE ? next : h, AT(m, j));
 #if GATES == 4
-            value = (vec)(0.0f);
+                value = (vec)(0.0f);
 #if INITIAL_C
-            value = load_some(initial_c + LAST(entry[m], direction) + j, HIDDEN - j);
+                value = load_some(initial_c + LAST(ENTRY(m), direction) + j, HIDDEN - j);
 #endif
-            OWN_STORE(value, third, m * PADDED + j);
+                OWN_STORE(value, third, AT(m, j));
 #endif
-        }
-    }
+            }
     MEET
+#if WHOLE
+    SUM scale;
+#endif
 
-    for (int step = 0; step < STEPS; ++step) {
+    for (int turn = 0; turn < STEPS * OWN_TILES; ++turn) {
+        const int step = turn / OWN_TILES, tile = turn % OWN_TILES;
+#if WHOLE
+        if (tile == 0) {   // h becomes the whole numbers of the state that lies in `next`
+            SUM low = 0.0f, high = 0.0f;
+            for (int row = 0; row < STATE; row += PADDED)
+                for (int j = row + get_local_id(0); j < row + HIDDEN; j += LANES) {
+                    low = next[j] < low ? next[j] : low;
+                    high = next[j] > high ? next[j] : high;
+                }
+#if LANES > 1
+            SPACE SUM *ends = states + STATES * STATE;
+            ends[get_local_id(0)] = low;
+            ends[LANES + get_local_id(0)] = high;
+            MEET
+            for (int i = 0; i < LANES; ++i) {
+                low = ends[i] < low ? ends[i] : low;
+                high = ends[LANES + i] > high ? ends[LANES + i] : high;
+            }
+#endif
+            SUM zero = -low;
+            scale = high - low;
+            STEP_OF_RANGE(scale)
+            ZERO_POINT(zero, scale)
+            const vec divisor = (vec)(scale), top = (vec)(255.0f - zero);
+            for (int i = lane; i < STATE; i += LANES * VW) {
+                vec value = OWN_LOAD(next, i);
+                QUANTISED(value, divisor, top)
+                OWN_STORE(value, h, i);
+            }
+            MEET
+        }
+#endif
         UNROLL for (int m = 0; m < MB; ++m) {
+            entry[m] = ENTRY(m);
+#if LENGTHS
+            steps[m] = clamp(lengths[entry[m]], 0, STEPS);
+#else
+            steps[m] = STEPS;
+#endif
             active[m] = step < steps[m];
             time[m] = active[m] && direction >= FORWARDS ? steps[m] - 1 - step : step;
         }
@@ -217,18 +284,41 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
                 UNROLL for (int g = 0; g < 2; ++g)
                     UNROLL for (int v = 0; v < NV; ++v)
                         total[m][g][v] = INPUT(m, g, start + v * (LANES * VW));
-            PRODUCT(total, 0, 2, h)
+            PRODUCT(total, 0, 2, h, 0, HIDDEN)
             UNROLL for (int m = 0; m < MB; ++m)
                 UNROLL for (int v = 0; v < NV; ++v) {
                     const int j = start + v * (LANES * VW);
                     vec z = total[m][0][v], r = total[m][1][v];
                     F(z, direction)
                     F(r, direction)
-                    OWN_STORE(z, next, m * PADDED + j);
-                    OWN_STORE(r * OWN_LOAD(h, m * PADDED + j), third, m * PADDED + j);
+                    OWN_STORE(z, next, AT(m, j));
+                    OWN_STORE(r * OWN_LOAD(h, AT(m, j)), third, AT(m, j));
                 }
 #else
             vec total[MB][GATES][NV];
+#if WHOLE
+            INTS whole[MB][GATES][NV];
+            for (int begin = 0; begin < HIDDEN; begin += RUN) {
+                UNROLL for (int m = 0; m < MB; ++m)
+                    UNROLL for (int g = 0; g < GATES; ++g)
+                        UNROLL for (int v = 0; v < NV; ++v)
+                            total[m][g][v] = (vec)(0.0f);
+                PRODUCT(total, 0, GATES, h, begin, min(begin + RUN, HIDDEN))
+                UNROLL for (int m = 0; m < MB; ++m)
+                    UNROLL for (int g = 0; g < GATES; ++g)
+                        UNROLL for (int v = 0; v < NV; ++v) {
+                            const INTS more = CAT(convert_, INTS)(total[m][g][v]);
+                            whole[m][g][v] = begin ? whole[m][g][v] + more : more;
+                        }
+            }
+            UNROLL for (int m = 0; m < MB; ++m)
+                UNROLL for (int g = 0; g < GATES; ++g)
+                    UNROLL for (int v = 0; v < NV; ++v) {
+                        const int j = start + v * (LANES * VW);
+                        const vec product = CAT(convert_, FLOATS)(whole[m][g][v]) * (scale * SCALE(g, j));
+                        total[m][g][v] = product + INPUT(m, g, j);
+                    }
+#else
             UNROLL for (int m = 0; m < MB; ++m)
                 UNROLL for (int g = 0; g < GATES; ++g)
                     UNROLL for (int v = 0; v < NV; ++v) {
@@ -239,7 +329,8 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
                         else
                             total[m][g][v] = INPUT(m, g, j);
                     }
-            PRODUCT(total, 0, GATES, h)
+            PRODUCT(total, 0, GATES, h, 0, HIDDEN)
+#endif
             UNROLL for (int m = 0; m < MB; ++m)
                 UNROLL for (int v = 0; v < NV; ++v) {
                     const int j = start + v * (LANES * VW);
@@ -252,9 +343,9 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
                     F(r, direction)
                     vec value = fma(r, total[m][2][v], INPUT(m, 2, j));
                     G(value, direction)
-                    value = fma(z, OWN_LOAD(h, m * PADDED + j) - value, value);
+                    value = fma(z, OWN_LOAD(h, AT(m, j)) - value, value);
 #else
-                    const vec old_c = OWN_LOAD(third, m * PADDED + j);
+                    const vec old_c = OWN_LOAD(third, AT(m, j));
                     vec i = total[m][0][v], o = total[m][1][v], f = total[m][2][v], c = total[m][3][v];
 #if PEEPHOLES
                     i = fma(PEEPHOLE(0, j), old_c, i);
@@ -272,7 +363,7 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
                     o = fma(PEEPHOLE(1, j), c, o);
 #endif
                     F(o, direction)
-                    OWN_STORE(active[m] ? c : old_c, third, m * PADDED + j);
+                    OWN_STORE(active[m] ? c : old_c, third, AT(m, j));
                     vec value = c;
                     H(value, direction)
                     value *= o;
@@ -290,31 +381,35 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
             UNROLL for (int m = 0; m < MB; ++m)
                 UNROLL for (int v = 0; v < NV; ++v)
                     total[m][0][v] = INPUT(m, 2, start + v * (LANES * VW));
-            PRODUCT(total, 2, 1, third)
+            PRODUCT(total, 2, 1, third, 0, HIDDEN)
             UNROLL for (int m = 0; m < MB; ++m)
                 UNROLL for (int v = 0; v < NV; ++v) {
                     const int j = start + v * (LANES * VW);
                     vec value = total[m][0][v];
                     G(value, direction)
-                    value = fma(OWN_LOAD(next, m * PADDED + j), OWN_LOAD(h, m * PADDED + j) - value, value);
+                    value = fma(OWN_LOAD(next, AT(m, j)), OWN_LOAD(h, AT(m, j)) - value, value);
                     CONCLUDE(m, j, h, h, value)
                 }
         }
         MEET
-#else
+#elif !WHOLE
         SPACE SUM *other = h;
         h = next;
         next = other;
 #endif
     }
 
-    for (int m = 0; m < MB && first + m < BATCH; ++m)
-        for (int j = lane; j < HIDDEN; j += LANES * VW) {
+#if WHOLE
+    h = next;
+#endif
+    for (int tile = 0; tile < OWN_TILES; ++tile)
+        for (int m = 0; m < MB && FIRST + m < BATCH; ++m)
+            for (int j = lane; j < HIDDEN; j += LANES * VW) {
 #if H_AT >= 0
-            store_some(OWN_LOAD(h, m * PADDED + j), output + H_AT + LAST(entry[m], direction) + j, HIDDEN - j);
+                store_some(OWN_LOAD(h, AT(m, j)), output + H_AT + LAST(ENTRY(m), direction) + j, HIDDEN - j);
 #endif
 #if C_AT >= 0
-            store_some(OWN_LOAD(third, m * PADDED + j), output + C_AT + LAST(entry[m], direction) + j, HIDDEN - j);
+                store_some(OWN_LOAD(third, AT(m, j)), output + C_AT + LAST(ENTRY(m), direction) + j, HIDDEN - j);
 #endif
-        }
+            }
 }

@@ -3,7 +3,7 @@
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem
 
-SIGMOID, TANH, RELU = (Chain((Step(name),)) for name in ("sigmoid", "tanh", "relu"))
+SIGMOID, SOFTPLUS, TANH, RELU = (Chain((Step(name),)) for name in ("sigmoid", "softplus", "tanh", "relu"))
 CLIPPED = Chain((Step("clip", (-0.4, 0.4)), Step("tanh")))
 SCALED = Chain((Step("mul", (0.7,)), Step("tanh"), Step("mul", (1.3,))))
 LSTM, GRU = (SIGMOID, TANH, TANH), (SIGMOID, TANH)
@@ -27,5 +27,10 @@ RECURRENT = {
     "lstm-coupled": RecurrentProblem(
         "LSTM", 5, 5, 33, "bidirectional", LSTM * 2, ("Y", "Y_c"), initial_h=True, lengths=True, coupled=True,
         peepholes=True, batch_first=True,
+    ),
+    "lstm-whole": RecurrentProblem("LSTM", 3, 2, 300, "forward", LSTM, ALL, initial_h=True, whole=True),
+    "lstm-whole-batch": RecurrentProblem(
+        "LSTM", 4, 7, 13, "bidirectional", (SIGMOID, SOFTPLUS, TANH) * 2, ALL, initial_h=True, initial_c=True,
+        peepholes=True, coupled=True, batch_first=True, whole=True,
     ),
 }  # fmt: skip

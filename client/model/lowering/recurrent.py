@@ -12,7 +12,7 @@ from gputune.kernels.indexing.cells import ACTIVATIONS, DIRECTIONS, GATES, OUTPU
 from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.move import MoveProblem, move
 
-NAMES = ("gates", "weight", "bias", "lengths", "initial_h", "initial_c", "peepholes")
+NAMES = ("gates", "weight", "bias", "lengths", "initial_h", "initial_c", "peepholes", "scales")
 OF_ONE_CELL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 
 SCALARS: Mapping[str, tuple[float | None, ...]] = {
@@ -33,7 +33,7 @@ SCALARS: Mapping[str, tuple[float | None, ...]] = {
 
 def recurrent(lowering: Lowering, node: Node) -> None:
     graph = lowering.graph
-    read = {name: tensor for name, tensor in zip(NAMES, node.inputs, strict=True) if tensor}
+    read = {name: tensor for name, tensor in zip(NAMES, node.inputs, strict=False) if tensor}
     wanted = {name: each for name, each in zip(OUTPUTS, node.outputs, strict=False) if lowering.uses[each]}
     batch_first = bool(node.attributes.get("layout", 0))
     first, second, _ = graph.shape(read["gates"])
@@ -55,6 +55,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
         after_reset="bias" in read,
         coupled=bool(node.attributes.get("input_forget", 0)),
         batch_first=batch_first,
+        whole="scales" in read,
     )
     _check_shapes(lowering, node, problem, read)
     inputs = {name: lowering.layouts.get(tensor, on_device=False) for name, tensor in read.items()}

@@ -24,6 +24,7 @@ import numpy as np
 
 from gputune.client.errors import Refusal, UnsupportedNodes
 from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, Array, Graph, Node, TensorInfo
+from gputune.client.model.passes.recurrent import has_whole_state
 from gputune.client.model.passes.whole_numbers import MOVES, Sum, Whole, WholeNumbers
 from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
 
@@ -55,6 +56,9 @@ def _take(work: WholeNumbers, node: Node) -> None:
         work.move(node)
     elif node.op in ("Conv", "Gemm", "MatMul") and work.multiply(node):
         work.kept.update(node.origins)
+    elif has_whole_state(work.graph, node):
+        work.kept.update(node.origins)
+        work.nodes.append(node)
     elif node.op == "Cast" and _is_whole_sum(work, node):
         work.add(node, "Identity", (work.sums[node.inputs[0]].tensor,), node.output)
     else:

@@ -4,7 +4,9 @@ What the input contributes to the gates of all steps becomes one MatMul and an A
 are then
 
   gates [steps, batch, directions * gates * hidden], the recurrent weights [directions, hidden, gates, hidden], the bias
-  [directions, hidden] of a GRU with linear_before_reset, lengths, first h, first c, peepholes
+  [directions, hidden] of a GRU with linear_before_reset, lengths, first h, first c, peepholes, scales
+
+An LSTM whose state is quantised (quantised_lstm.py) has gates and scales already.
 """
 
 from dataclasses import replace
@@ -31,11 +33,19 @@ def project_inputs(graph: Graph) -> Graph:
     return graph.rewritten(work.nodes, work.constants, work.tensors)
 
 
+def has_whole_state(graph: Graph, node: Node) -> bool:
+    """Return whether a node is an LSTM whose state is quantised, with scales in place of W."""
+    return node.op == "LSTM" and len(graph.shape(node.inputs[1])) == 2
+
+
 class _Work(Work):
     """The graph being read, and the nodes and tensors of the new one."""
 
     def take(self, node: Node) -> None:
         source, *weights = (*node.inputs, *[""] * (ONNX_INPUTS - len(node.inputs)))
+        if has_whole_state(self.graph, node):
+            self._take_whole(node, source, *weights)
+            return
         weight, recurrent = (self.value(node, name, what) for name, what in zip(weights, "WR", strict=False))
         gates, directions, hidden = GATES[node.op], recurrent.shape[0], recurrent.shape[2]
         steps = self.graph.shape(source)[1 if node.attributes.get("layout", 0) else 0]
@@ -46,12 +56,27 @@ class _Work(Work):
         if node.attributes.get("linear_before_reset", 0):
             added[:, 2] = biases[:, 0, 2]
             after = self.constant(f"{node.name}/bias", biases[:, 1, 2])
-        if lengths in self.graph.constants and (self.graph.constants[lengths] == steps).all():
-            lengths = ""
         projected = self._projection(node, source, weight.reshape(-1, weight.shape[2]).T, added.reshape(-1))
-        recurrent = recurrent.reshape(directions, gates, hidden, hidden).transpose(0, 2, 1, 3)
-        packed = self.constant(f"{node.name}/recurrent", recurrent)
-        self.nodes.append(replace(node, inputs=(projected, packed, after, lengths, *weights[4:])))
+        packed = self._packed(node, recurrent)
+        self.nodes.append(replace(node, inputs=(projected, packed, after, self._lengths(lengths, steps), *weights[4:])))
+
+    def _take_whole(
+        self, node: Node, gates: str, scales: str, recurrent: str, _: str, lengths: str, *rest: str
+    ) -> None:
+        if self._lengths(lengths, self.graph.shape(gates)[0]):
+            raise node.unsupported(f"its sequences have lengths of their own, {lengths!r}")
+        packed = self._packed(node, self.value(node, recurrent, "R"))
+        self.nodes.append(replace(node, inputs=(gates, packed, "", "", *rest, scales)))
+
+    def _packed(self, node: Node, recurrent: Array) -> str:
+        gates, (directions, _, hidden) = GATES[node.op], recurrent.shape
+        turned = recurrent.reshape(directions, gates, hidden, hidden).transpose(0, 2, 1, 3)
+        return self.constant(f"{node.name}/recurrent", turned)
+
+    def _lengths(self, lengths: str, steps: int) -> str:
+        """Return the name of the lengths of sequences, "" where all have every step."""
+        known = self.graph.constants.get(lengths)
+        return "" if known is not None and (known == steps).all() else lengths
 
     def _projection(self, node: Node, source: str, weight: Array, bias: Array) -> str:
         """Add the nodes of the input times `weight`, plus `bias`; return their result, or that of a known input."""

@@ -26,7 +26,7 @@ BEFORE = {
     (
         "Recurrent",
         "MB=1 NV=1 VW=16 LANES=1 LOCAL=1",
-    ): "9bd30f39a817b8aedb8e095fceb3dff886c4785b0f67fa496c2b245f36ad169a",
+    ): "f59f8e1c22562737cb28c28818b6c2bb0c8abee32d5995c13db5c0e909004141",
 }
 
 

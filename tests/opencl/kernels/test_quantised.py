@@ -12,6 +12,7 @@ from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from tests.kernels.quantised import SCALES, quantised, ties
+from tests.kernels.recurrent_problems import RECURRENT
 from tests.opencl.conftest import KernelBench
 
 
@@ -63,3 +64,16 @@ def test_products_of_whole_numbers_are_exact(bench: KernelBench, op: str, proble
         assert not wrong
         np.testing.assert_array_equal(got, want)
     assert len(np.unique(want)) > 20
+
+
+@pytest.mark.parametrize("name", [name for name, problem in RECURRENT.items() if problem.whole])
+def test_states_take_the_steps_of_the_reference(bench: KernelBench, name: str) -> None:
+    """A family's tolerance lets a step be missed; here none is, nor is a range."""
+    family, problem = family_of("Recurrent"), RECURRENT[name]
+    inputs = family.sample_inputs(problem, np.random.default_rng(2))
+    want = family.reference(problem, inputs)
+    default = family.default(problem, bench.limits)
+    for rows in (1, default["MB"]):
+        got, wrong = bench.run(family, problem, default | {"MB": rows}, inputs)
+        assert not wrong
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

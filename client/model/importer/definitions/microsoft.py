@@ -28,7 +28,8 @@ def body_of_microsoft(node: NodeProto, opset: int, types: Sequence[TypeProto]) -
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {node.op_type} ({inputs}) => ({outputs})'
     body = onnx.parser.parse_function(f"{head} {{ one = Constant<value = float {{1.0}}>() {written} }}")
     for part in body.node:
-        if f"QLinear{part.op_type}" == node.op_type and part.op_type not in ("Add", "Mul", "GlobalAveragePool"):
+        named = node.op_type in (f"QLinear{part.op_type}", f"DynamicQuantize{part.op_type}")
+        if named and part.op_type not in ("Add", "Mul", "GlobalAveragePool"):
             part.attribute.extend(item for item in node.attribute if item.name not in ("channels_last", "opset"))
     return body
 
@@ -207,8 +208,7 @@ def _skip_layer_normalization(use: _Use) -> str:
 
 
 def _lstm(use: _Use) -> str:
-    given = [use.has(index) for index in range(12)]
-    return dynamic_lstm(use.attributes, use.shape(0), given, use.opset)
+    return dynamic_lstm(int(use.attributes["hidden_size"]), use.has, use.opset)
 
 
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
