@@ -64,10 +64,10 @@ def _saturate(v: Array, low: float, high: float) -> Array:
     return np.rint(np.where(known > low, np.minimum(known, high), low)).astype(np.float64)
 
 
-def _nearest(quotient: str, correction: str) -> str:
+def _nearest(quotient: str, correction: str, dividend: str = "{v}", divisor: str = "{x}") -> str:
     """Return the division whose error a remainder without an error corrects; what is infinite has no remainder."""
     return (
-        f"{{{{ const {{T}} near_ = {quotient}, rest_ = fma(-near_, {{x}}, {{v}});"
+        f"{{{{ const {{T}} near_ = {quotient}, rest_ = fma(-near_, {divisor}, {dividend});"
         f" {{v}} = fabs(near_) < ({{T}})(INFINITY) ? {correction} : near_; }}}}"
     )
 
@@ -230,6 +230,9 @@ BINARY = {
 SWAPPED = {
     "sub": Function(1, lambda v, x: x - v, "{v} = {x} - {v};"),
     "div": Function(1, lambda v, x: x / v, "{v} = {x} / {v};", domain=True),
+    "ratio": Function(
+        1, lambda v, x: _quotient(x, v), _nearest("{x} / {v}", "near_ + rest_ / {v}", "{x}", "{v}"), domain=True
+    ),
     "pow": Function(1, lambda v, x: np.power(x, v), "{v} = pow({x}, {v});", domain=True),
     "prelu": Function(1, lambda v, x: np.where(x < 0, v * x, x), "{v} = {x} < ({T})(0.0f) ? {v} * {x} : {x};"),
     "mod": Function(1, lambda v, x: np.mod(x, v), _remainder("{x}", "{v}"), domain=True, discontinuous=True),

@@ -126,14 +126,19 @@ def _divided(node: Reader) -> None:
 
 
 def _scaled(node: Reader) -> None:
-    """QuantizeLinear and DequantizeLinear, whose scales lie along an axis if there are several; those of blocks are
-    refused later."""
+    """QuantizeLinear and DequantizeLinear, whose scales lie along an axis if there are several, or are of blocks."""
     shape, count, axis = node.shape(0), node.tensors[node.inputs[1]].size, node.number("axis", 1)
-    if count == 1 or node.number("block_size", 0):
+    block = node.number("block_size", 0)
+    if count == 1 and not block:
         return
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"has no axis {axis} in its {len(shape)} dimensions")
-    if count != shape[axis]:
+    if block:
+        wanted = list(shape)
+        wanted[axis] = -(-shape[axis] // block)
+        if node.shape(1) != tuple(wanted):
+            raise ValueError(f"has scales of the shape {node.shape(1)}; its blocks need {tuple(wanted)}")
+    elif count != shape[axis]:
         raise ValueError(f"has {count} scales for {shape[axis]} elements along axis {axis}")
 
 

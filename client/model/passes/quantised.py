@@ -74,6 +74,8 @@ def _is_whole_sum(work: WholeNumbers, node: Node) -> bool:
 def _quantize_linear(work: WholeNumbers, node: Node) -> None:
     source, output = node.inputs[0], node.output
     _check(work, node, source)
+    if (source in work.graph.halves) != (node.inputs[1] in work.graph.halves):
+        raise node.unsupported(f"{source!r} and its scale {node.inputs[1]!r} are floats of two types")
     if any(name not in work.graph.constants or work.info(name).size > 1 for name in node.inputs[1:] if name):
         _quantize_along(work, node)
         return
@@ -91,20 +93,27 @@ def _quantize_linear(work: WholeNumbers, node: Node) -> None:
 
 def _quantize_along(work: WholeNumbers, node: Node) -> None:
     """Quantise by a scale and a zero point that are computed, or that differ along an axis."""
+    steps = work.new(
+        node, RATIO, (node.inputs[0], _along(work, node, 1)), f"{node.output}/steps", work.info(node.output).shape
+    )
+    _round_steps(work, node, steps, 2)
+
+
+def _round_steps(work: WholeNumbers, node: Node, steps: str, place: int) -> None:
+    """Append what rounds to quantised numbers whose zero point, the input at a place, may be computed or differ."""
     (low, high), shape, output = work.limits(node, node.output), work.info(node.output).shape, node.output
-    steps = work.new(node, RATIO, (node.inputs[0], _along(work, node, 1)), f"{output}/steps", shape)
     limits = {"scale": 1.0, "low": low - high, "high": high - low}
     whole = work.new(node, QUANTISE, (steps,), f"{output}/rounded", shape, **limits)
-    zero = _along(work, node, 2)
+    zero = _along(work, node, place)
     for op, limit in (("Max", low), ("Min", high)):
         bound = work.constant(f"{output}/{op}", float(limit))
         if zero:
             bound = work.new(node, "Sub", (bound, zero), f"{output}/{op}", work.info(zero).shape)
         whole = work.new(node, op, (whole, bound), f"{output}/{op}/whole", shape)
-    name = node.inputs[2] if len(node.inputs) > 2 else ""
+    name = node.inputs[place] if len(node.inputs) > place else ""
     if name in work.graph.constants or not name:
-        if work.zero(node, 2).size == 1:
-            work.numbers[output, int(work.zero(node, 2).reshape(()))] = Whole(whole, low - high, high - low)
+        if work.zero(node, place).size == 1:
+            work.numbers[output, int(work.zero(node, place).reshape(()))] = Whole(whole, low - high, high - low)
     elif work.info(name).size == 1:
         work.numbers[output, name] = Whole(whole, low - high, high - low)
     work.stored(node, whole, zero or 0, output)
@@ -131,13 +140,10 @@ def _dequantize_linear(work: WholeNumbers, node: Node) -> None:
 
 
 def _check(work: WholeNumbers, node: Node, floats: str) -> None:
-    """Refuse conversions from and to what is no float32, and those of blocks."""
-    if node.attributes.get("block_size"):
-        raise node.unsupported("its scales are of blocks")
+    """Refuse conversions from and to what are no floats."""
     for name in (floats, *node.inputs[1:2]):
-        if work.info(name).dtype != "float32" or name in work.graph.halves:
-            dtype = "float16" if name in work.graph.halves else work.info(name).dtype
-            raise node.unsupported(f"{name!r} is {dtype}; float32 is supported")
+        if work.info(name).dtype != "float32":
+            raise node.unsupported(f"{name!r} is {work.info(name).dtype}; floats are supported")
 
 
 def _zero_is_one(work: WholeNumbers, node: Node) -> bool:
@@ -145,23 +151,32 @@ def _zero_is_one(work: WholeNumbers, node: Node) -> bool:
 
 
 def _along(work: WholeNumbers, node: Node, index: int) -> str:
-    """Return a scale or zero point in float32, so that it broadcasts along the axis of the node; "" for an absent
+    """Return a scale or zero point in float32, so that it broadcasts to the output of the node; "" for an absent
     one."""
     name = node.inputs[index] if index < len(node.inputs) else ""
     if not name:
         return ""
-    rank, count = len(work.info(node.output).shape), work.info(name).size
-    shape = [1] * rank if count > 1 else []
-    if count > 1:
-        shape[int(node.attributes.get("axis", 1)) % rank] = count
+    whole, info = work.info(node.output).shape, work.info(name)
+    block, axis = int(node.attributes.get("block_size", 0)), int(node.attributes.get("axis", 1))
+    axis %= max(len(whole), 1)
+    shape: tuple[int, ...] = ()
+    if block:
+        shape = info.shape
+    elif info.size > 1:
+        shape = tuple(info.size if place == axis else 1 for place in range(len(whole)))
     if name in work.graph.constants:
-        if index == 1:
-            work.scale(node, 1)
-        return work.constant(f"{name}/along", work.graph.constants[name].reshape(shape))
-    if work.info(name).dtype != "float32":
-        name = work.new(node, "Cast", (name,), f"{name}/float", work.info(name).shape)
-    same = work.info(name).shape == tuple(shape)
-    return name if same else work.new(node, "Reshape", (name,), f"{name}/along", tuple(shape))
+        value = (work.scale(node, 1) if index == 1 else work.graph.constants[name]).reshape(shape)
+        if block:
+            value = np.repeat(value, block, axis).take(range(whole[axis]), axis)
+        return work.constant(f"{name}/along", value)
+    if info.dtype != "float32":
+        name = work.new(node, "Cast", (name,), f"{name}/float", info.shape)
+    if block:
+        places = work.exact(f"{name}/places", np.arange(whole[axis]) // block)
+        return work.new(node, "Gather", (name, places), f"{name}/along", whole, axis=axis)
+    if info.shape == shape:
+        return name
+    return work.new(node, "Reshape", (name,), f"{name}/along", shape)
 
 
 def _dynamic_quantize_linear(work: WholeNumbers, node: Node) -> None:
@@ -226,19 +241,41 @@ def _quantised_product(op: str, axis: int) -> Callable[[WholeNumbers, Node], Non
     """Return the form of a product of bytes whose results are bytes again."""
 
     def form(work: WholeNumbers, node: Node) -> None:
+        product = replace(node, op=op, inputs=(node.inputs[0], node.inputs[3]))
+        bias = work.known(node, 8, "bias")
+        if not all(node.inputs[place] in work.graph.constants for place in (1, 4, 6, 7)):
+            left, right = _side(work, node, 0, 2), _side(work, node, 3, 5, axis=axis)
+            _requantise(work, node, whole_product(work, product, left, right, bias), axis)
+            return
         left = _side(work, node, 0, 2, work.scale(node, 1))
         right = _side(work, node, 3, 5, work.scale(node, 4), axis)
-        product = replace(node, op=op, inputs=(node.inputs[0], node.inputs[3]))
         factor = output_scales(work, product, left, right)
         if factor is None:
             raise node.unsupported("it has scales that differ within a sum")
-        total = Sum(whole_product(work, product, left, right, work.known(node, 8, "bias")), factor)
+        total = Sum(whole_product(work, product, left, right, bias), factor)
         scale, zero = float(work.one(node, work.scale(node, 6), "scale")), work.zero_of(node, 7)
-        if isinstance(zero, str):
-            raise work.graph.computed(node, "zero point", zero)
+        assert isinstance(zero, int)
         work.quantised_sum(node, total, scale, zero, node.output)
 
     return form
+
+
+def _requantise(work: WholeNumbers, node: Node, total: str, axis: int) -> None:
+    """Append what makes quantised numbers of sums whose scales or zero points are computed."""
+    left, right, scale = (node.inputs[place] for place in (1, 4, 6))
+    for name in (left, scale):
+        if work.info(name).size != 1:
+            raise node.unsupported(f"its scale {name!r} has {work.info(name).size} numbers; 1 is supported")
+    shape = work.info(node.output).shape
+    if (count := work.info(right).size) > 1:  # along the output's channels
+        columns = (count, *[1] * (len(shape) - 2)) if axis == 0 else (count,)
+        if count not in shape[1 if axis == 0 else -1 :][:1]:
+            raise node.unsupported("it has scales that differ within a sum")
+        right = work.new(node, "Reshape", (right,), f"{right}/along", columns)
+    both = work.new(node, "Mul", (right, left), f"{node.output}/scales", work.info(right).shape)
+    factor = work.new(node, RATIO, (both, scale), f"{node.output}/factor", work.info(both).shape)
+    steps = work.new(node, "Mul", (total, factor), f"{node.output}/steps", shape)
+    _round_steps(work, node, steps, 7)
 
 
 QUANTISED_FORMS: Mapping[str, Callable[[WholeNumbers, Node], None]] = {

@@ -83,8 +83,8 @@ class WholeNumbers(Work):
         """Return a scale that is known."""
         name = node.inputs[index]
         value = self.value(node, name, "scale")
-        if name in self.graph.halves or value.dtype != np.float32:
-            raise node.unsupported(f"its scale {name!r} is {'float16' if name in self.graph.halves else value.dtype}")
+        if value.dtype != np.float32:
+            raise node.unsupported(f"its scale {name!r} is {value.dtype}")
         if not ((value >= SCALES[0]) & (value <= SCALES[1])).all():
             raise node.unsupported(f"its scale {name!r} is not between 2 ** -100 and 2 ** 100")
         return value

@@ -19,18 +19,19 @@ from tests.opencl.conftest import KernelBench
 @pytest.mark.parametrize("scale", SCALES)
 def test_quantising_is_exact(bench: KernelBench, scale: float) -> None:
     values, family = ties(scale), family_of("Elementwise")
-    chain = quantised(scale, -119, 136)
+    chain, steps = quantised(scale, -119, 136), np.full(1, scale, np.float32)
     chains = {
-        "quotient": (chain, {}),
-        "ratio": (Chain((Step("ratio", operand=0), chain.steps[1])), {"operand0": np.full(1, scale, np.float32)}),
+        "quotient": (chain, values, ()),
+        "ratio": (Chain((Step("ratio", operand=0), chain.steps[1])), values, (steps,)),
+        "divisor": (Chain((Step("ratio", operand=0, swapped=True), chain.steps[1])), steps, (values,)),
     }
-    for name, (steps, operands) in chains.items():
-        shapes = tuple(each.shape for each in operands.values())
-        problem = ElementwiseProblem(values.shape, shapes, values.shape, steps)
-        inputs = {"input": values, **operands}
+    want = family.reference(ElementwiseProblem(values.shape, (), values.shape, chain), {"input": values})
+    for name, (computed, first, others) in chains.items():
+        problem = ElementwiseProblem(values.shape, tuple(each.shape for each in others), first.shape, computed)
+        inputs = {"input": first, **{f"operand{k}": each for k, each in enumerate(others)}}
         got, wrong = bench.run(family, problem, family.default(problem, bench.limits), inputs)
         assert not wrong
-        np.testing.assert_array_equal(got, family.reference(problem, inputs), err_msg=name)
+        np.testing.assert_array_equal(got, want, err_msg=name)
 
 
 def requantised(channels: int) -> Chain:
