@@ -18,6 +18,7 @@ from onnx import TypeProto, helper
 from gputune.client.errors import ModelError, Refusal
 from gputune.client.model.graph import Array, Graph, Names, Node, Scaled, TensorInfo
 from gputune.client.model.importer.deciding import Deciding
+from gputune.client.model.importer.definitions import NotDefined
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, as_scaled, folded
 from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
@@ -177,7 +178,11 @@ class GraphBuilder:
             self._keep(index, node, f"{names} must be known before it runs", instead)
             return True
         types = [type_of(self.tensors[name]) if name else TypeProto() for name in node.input]
-        body = body_of(node, self.opset, types)
+        try:
+            body = body_of(node, self.opset, types)
+        except NotDefined as error:
+            self._keep(index, node, str(error))
+            return True
         if body is None:
             return False
         self._visit_parts(index, node, expanded(node, body, self.given), opset_of(body))

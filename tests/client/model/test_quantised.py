@@ -301,14 +301,50 @@ def test_cases_of_onnx_are_right_with_parameters_that_are_known(lowered: Lowered
     assert ran
 
 
-def test_spellings_give_the_same_operations(lowered: Lowered) -> None:
-    one = "p = QLinearConv<pads=[1,1,1,1]>(q, sx, zx, filters, s24, z24, sy, zy, bias)"
-    plans = [
-        lowered(model_of(Given("(float[1,8,9,11] x) => (uint8[1,24,9,11] p)", body)))
-        for body in (CONV + "p = QuantizeLinear(c, sy, zy)", "q = QuantizeLinear(x, sx, zx) " + one)
-    ]
-    first, second = ([operation.task for operation in plan.operations] for plan in plans)
-    assert first == second
+Q = "q = QuantizeLinear(x, sx, zx) "
+END = "p = QuantizeLinear(c, sy, zy)"
+SPELLINGS = {
+    "a convolution": (
+        "(float[1,8,9,11] x) => (uint8[1,24,9,11] p)",
+        CONV + END,
+        Q + "p = QLinearConv<pads=[1,1,1,1]>(q, sx, zx, filters, s24, z24, sy, zy, bias)",
+    ),
+    "a product": (
+        "(float[3,96] x) => (uint8[3,40] p)",
+        MATRIX + "c = MatMul(d, v) " + END,
+        Q + "p = QLinearMatMul(q, sx, zx, matrix, s40, z40, sy, zy)",
+    ),
+    "a product and a bias": (
+        "(float[3,96] x) => (uint8[3,40] p)",
+        IN + "v = DequantizeLinear<axis=0>(turned, s40, z40) b = DequantizeLinear<axis=0>(b40, sb40) "
+        "c = Gemm<transB=1>(d, v, b) " + END,
+        Q + "p = com.microsoft.QGemm<transB=1>(q, sx, zx, turned, s40, z40, b40, sy, zy)",
+    ),
+    "a function": (
+        "(float[3,96] x) => (uint8[3,96] p)",
+        IN + "c = Sigmoid(d) " + END,
+        Q + "p = com.microsoft.QLinearSigmoid(q, sx, zx, sy, zy)",
+    ),
+    "a joint": (
+        "(float[3,96] x) => (uint8[6,96] p)",
+        IN + "c = Concat<axis=0>(d, d) " + END,
+        Q + "p = com.microsoft.QLinearConcat<axis=0>(sy, zy, q, sx, zx, q, sx, zx)",
+    ),
+    "integers": (
+        "(float[3,96] x) => (float[3,40] y)",
+        "q, s, z = DynamicQuantizeLinear(x) i = MatMulInteger(q, bytes, z, zw) f = Cast<to=1>(i) t = Mul(s, s40) "
+        "m = Mul(f, t) y = Add(m, float40)",
+        "y = com.microsoft.DynamicQuantizeMatMul(x, bytes, s40, zw, float40)",
+        "q, s, z = DynamicQuantizeLinear(x) y = com.microsoft.MatMulIntegerToFloat(q, bytes, s, s40, z, zw, float40)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("signature", "bodies"), [(one, rest) for one, *rest in SPELLINGS.values()], ids=SPELLINGS)
+def test_spellings_give_the_same_operations(lowered: Lowered, signature: str, bodies: list[str]) -> None:
+    plans = [lowered(model_of(Given(signature, body))) for body in bodies]
+    first, *others = ([operation.task for operation in plan.operations] for plan in plans)
+    assert all(each == first for each in others)
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.night) for seed in range(8, 300))])

@@ -1,4 +1,4 @@
-"""Compare rarer forms of quantising operators with onnxruntime: blocks, float16, 4 bits, and scales that are computed."""
+"""Compare rarer forms of quantising operators with onnxruntime: blocks, float16, 4 bits, and computed scales."""
 
 from dataclasses import dataclass, field
 from typing import Any

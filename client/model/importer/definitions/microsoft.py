@@ -12,17 +12,19 @@ import onnx.parser
 from onnx import FunctionProto, NodeProto, TypeProto
 
 from gputune.client.model.importer.definitions.quantised_lstm import dynamic_lstm
+from gputune.client.model.importer.definitions.quantised_transformer import attention, embedding
+from gputune.client.model.importer.definitions.use import NotDefined, Use
 
 DOMAIN = "com.microsoft"
 
 
 def body_of_microsoft(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
-    """Return the function that defines an operator in this operator set; None for an unknown one, or a use of it that
-    is not known. types: of its inputs, empty ones for those that are absent."""
+    """Return the function that defines an operator in this operator set; None for an unknown one. types: of its inputs,
+    empty ones for those that are absent. Raises NotDefined for a use that is not known."""
     definition = DEFINITIONS.get(node.op_type)
-    written = definition(_Use(node, opset, types)) if definition else ""
-    if not written:
+    if definition is None:
         return None
+    written = definition(Use(node, opset, types))
     inputs = ", ".join(f"i{k}" for k in range(len(node.input)))
     outputs = ", ".join(OUTPUTS.get(node.op_type, ("y",))[: len(node.output)])
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {node.op_type} ({inputs}) => ({outputs})'
@@ -39,60 +41,12 @@ def is_of_microsoft(node: NodeProto) -> bool:
     return node.domain == DOMAIN and node.op_type in DEFINITIONS
 
 
-class _Use:
-    """A node, of which the k-th input is called ik where a definition is written."""
-
-    def __init__(self, node: NodeProto, opset: int, types: Sequence[TypeProto]) -> None:
-        self.attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        self.opset = opset
-        self._node, self._types = node, types
-
-    @property
-    def inputs(self) -> int:
-        return len(self._node.input)
-
-    def has(self, index: int) -> bool:
-        return index < self.inputs and bool(self._node.input[index])
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        return tuple(dim.dim_value for dim in self._types[index].tensor_type.shape.dim)
-
-    def name(self, index: int) -> str:
-        return f"i{index}" if self.has(index) else ""
-
-    def call(self, op: str, *inputs: str) -> str:
-        """Write a call without the inputs that are absent behind the others."""
-        given = list(inputs)
-        while given and not given[-1]:
-            given.pop()
-        return f"{op}({', '.join(given)})"
-
-    def read(self, index: int) -> str:
-        """Dequantise an input that has a scale and a zero point behind it."""
-        return self.call("DequantizeLinear", *(self.name(k) for k in range(index, index + 3)))
-
-    def whole(self, index: int, zero: str) -> str:
-        """Read an input without its scale."""
-        return self.call("DequantizeLinear", self.name(index), "one", zero)
-
-    def write(self, value: str, index: int) -> str:
-        """Quantise the result by the scale and zero point at a place."""
-        return "y = " + self.call("QuantizeLinear", value, self.name(index), self.name(index + 1))
-
-    def write_whole(self, value: str, zero: str) -> str:
-        return "y = " + self.call("QuantizeLinear", value, "one", zero)
-
-    def zeros(self, index: int = 0) -> str:
-        """Write the zero of an input's type, as z0."""
-        return f"n0 = Constant<value = float {{0.0}}>() z0 = Cast<to = {self._types[index].tensor_type.elem_type}>(n0)"
-
-
-def _zero(use: _Use, index: int) -> str:
+def _zero(use: Use, index: int) -> str:
     """Write a zero point as a float."""
     return f"DequantizeLinear({use.name(index)}, one)" if use.has(index) else "Identity(n0)"
 
 
-def _add(use: _Use) -> str:
+def _add(use: Use) -> str:
     """Add the zero points before rounding, as one number for all elements."""
     return (
         f"{use.zeros()} ra = Div(i1, i6) rb = Div(i4, i6) za = {_zero(use, 2)} zb = {_zero(use, 5)} "
@@ -102,7 +56,7 @@ def _add(use: _Use) -> str:
     )
 
 
-def _mul(use: _Use) -> str:
+def _mul(use: Use) -> str:
     return (
         f"{use.zeros()} a = {use.whole(0, use.name(2))} b = {use.whole(3, use.name(5))} p = Mul(a, b) "
         f"s = Mul(i1, i4) k = Div(s, i6) v = Mul(p, k) zc = {_zero(use, 7)} w = Add(v, zc) "
@@ -110,23 +64,32 @@ def _mul(use: _Use) -> str:
     )
 
 
-def _average_pool(use: _Use) -> str:
+def _average_pool(use: Use) -> str:
     if use.attributes.get("channels_last", 0):
-        return ""
+        raise NotDefined("its channels are last")
     return (
         f"{use.zeros()} x = {use.whole(0, use.name(2))} a = AveragePool(x) k = Div(i1, i3) v = Mul(a, k) "
         f"zc = {_zero(use, 4)} w = Add(v, zc) {use.write_whole('w', 'z0')}"
     )
 
 
-def _global_average_pool(use: _Use) -> str:
+def _global_average_pool(use: Use) -> str:
     rank, last = len(use.shape(0)), use.attributes.get("channels_last", 0)
-    axes = list(range(1, rank - 1) if last else range(2, rank))
-    count = prod(use.shape(0)[axis] for axis in axes)
+    return _mean(use, list(range(1, rank - 1) if last else range(2, rank)), True)
+
+
+def _reduce_mean(use: Use) -> str:
+    axes = [axis % len(use.shape(0)) for axis in use.attributes.get("axes", range(len(use.shape(0))))]
+    return _mean(use, axes, bool(use.attributes.get("keepdims", 1)))
+
+
+def _mean(use: Use, axes: list[int], keep: bool) -> str:
+    """Add up whole numbers, and apply both scales and their count as one factor."""
+    count, kept = prod(use.shape(0)[axis] for axis in axes), f"keepdims = {int(keep)}"
     summed = (
-        f"s = ReduceSum<axes = {axes}>(x)"
+        f"s = ReduceSum<axes = {axes}, {kept}>(x)"
         if use.opset < 13
-        else (f"axes = Constant<value_ints = {axes}>() s = ReduceSum(x, axes)")
+        else f"axes = Constant<value_ints = {axes}>() s = ReduceSum<{kept}>(x, axes)"
     )
     return (
         f"x = {use.whole(0, use.name(2))} {summed} n = Constant<value = float {{{count}.0}}>() d = Mul(i3, n) "
@@ -134,31 +97,31 @@ def _global_average_pool(use: _Use) -> str:
     )
 
 
-def _between(op: str) -> Callable[[_Use], str]:
+def _between(op: str) -> Callable[[Use], str]:
     """Return the definition of an operator whose input is dequantised and whose result is quantised."""
 
-    def definition(use: _Use) -> str:
-        if use.attributes.get("channels_last", 0) or use.attributes.get("opset", 13) < 13 != use.opset < 13:
-            return ""
+    def definition(use: Use) -> str:
+        if (use.attributes.get("opset", 13) < 13) != (use.opset < 13):
+            raise NotDefined(f"it is that of operator set {use.attributes['opset']}")
         return f"x = {use.read(0)} w = {op}(x) {use.write('w', 3)}"
 
     return definition
 
 
-def _concat(use: _Use) -> str:
+def _concat(use: Use) -> str:
     parts = range(2, use.inputs, 3)
     read = " ".join(f"x{k} = {use.read(k)}" for k in parts)
     return f"{read} w = Concat({', '.join(f'x{k}' for k in parts)}) {use.write('w', 0)}"
 
 
-def _where(use: _Use) -> str:
+def _where(use: Use) -> str:
     return f"a = {use.read(1)} b = {use.read(4)} w = Where(i0, a, b) {use.write('w', 7)}"
 
 
-def _gemm(use: _Use) -> str:
+def _gemm(use: Use) -> str:
     turned = {name: int(use.attributes.get(name, 0)) for name in ("transA", "transB")}
-    if use.attributes.get("alpha", 1.0) != 1.0:
-        return ""
+    if (alpha := use.attributes.get("alpha", 1.0)) != 1.0:
+        raise NotDefined(f"its alpha is {alpha}; 1 is supported")
     axis = 0 if turned["transB"] else 1
     right = use.call(f"DequantizeLinear<axis = {axis}>", use.name(3), use.name(4), use.name(5))
     bias = "s = Mul(i1, i4) c = DequantizeLinear<axis = 0>(i6, s)" if use.has(6) else ""
@@ -167,23 +130,23 @@ def _gemm(use: _Use) -> str:
     return f"{product} {use.write('w', 7) if use.has(7) else 'y = Identity(w)'}"
 
 
-def _scaled_product(use: _Use, product: str, left: str, right: str, bias: int) -> str:
+def _scaled_product(use: Use, product: str, left: str, right: str, bias: int) -> str:
     """Return a product of integers that is multiplied with both scales at once."""
     added = f"y = Add(m, {use.name(bias)})" if use.has(bias) else "y = Identity(m)"
     return f"p = {product} f = Cast<to = 1>(p) t = Mul({left}, {right}) m = Mul(f, t) {added}"
 
 
-def _dynamic_product(use: _Use) -> str:
+def _dynamic_product(use: Use) -> str:
     product = use.call("MatMulInteger", "q", "i1", "z", use.name(3))
     return f"q, s, z = DynamicQuantizeLinear(i0) {_scaled_product(use, product, 's', 'i2', 4)}"
 
 
-def _product_to_float(use: _Use) -> str:
+def _product_to_float(use: Use) -> str:
     product = use.call("MatMulInteger", "i0", "i1", use.name(4), use.name(5))
     return _scaled_product(use, product, "i2", "i3", 6)
 
 
-def _gelu(use: _Use) -> str:
+def _gelu(use: Use) -> str:
     """Write the approximation of Gelu by a tanh, as PyTorch exports it."""
     x = "x = Add(i0, i1)" if use.has(1) else "x = Identity(i0)"
     return (
@@ -193,35 +156,29 @@ def _gelu(use: _Use) -> str:
     )
 
 
-def _skip_layer_normalization(use: _Use) -> str:
+def _skip_layer_normalization(use: Use) -> str:
     bias = "total = Add(skipped, i4)" if use.has(4) else "total = Identity(skipped)"
-    epsilon = float(use.attributes.get("epsilon", 1e-12))
-    if use.opset >= 17:
-        scaled = use.call(f"LayerNormalization<axis = -1, epsilon = {epsilon!r}>", "total", "i2", use.name(3))
-        return f"skipped = Add(i0, i1) {bias} y = {scaled}"
-    normalised = (
-        "m = ReduceMean<axes = [-1]>(total) d = Sub(total, m) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) "
-        f"small = Constant<value = float {{{epsilon!r}}}>() e = Add(v, small) r = Sqrt(e) q = Div(d, r) "
-        "n = Mul(q, i2)"
-    )
-    return f"skipped = Add(i0, i1) {bias} {normalised} {'y = Add(n, i3)' if use.has(3) else 'y = Identity(n)'}"
+    return f"skipped = Add(i0, i1) {bias} {use.normalised('total', 'i2', use.name(3))}"
 
 
-def _lstm(use: _Use) -> str:
+def _lstm(use: Use) -> str:
     return dynamic_lstm(int(use.attributes["hidden_size"]), use.has, use.opset)
 
 
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "DynamicQuantizeLSTM": ("Y", "h", "c"),
+    "QEmbedLayerNormalization": ("y", "count"),
     "SkipLayerNormalization": ("y", "unknown1", "unknown2", "total"),
 }
 """The names of the results of operators that have several."""
 
-DEFINITIONS: Mapping[str, Callable[[_Use], str]] = {
+DEFINITIONS: Mapping[str, Callable[[Use], str]] = {
     "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeMatMul": _dynamic_product,
     "FastGelu": _gelu,
     "MatMulIntegerToFloat": _product_to_float,
+    "QAttention": attention,
+    "QEmbedLayerNormalization": embedding,
     "QGemm": _gemm,
     "QLinearAdd": _add,
     "QLinearAveragePool": _average_pool,
@@ -229,6 +186,7 @@ DEFINITIONS: Mapping[str, Callable[[_Use], str]] = {
     "QLinearGlobalAveragePool": _global_average_pool,
     "QLinearLeakyRelu": _between("LeakyRelu"),
     "QLinearMul": _mul,
+    "QLinearReduceMean": _reduce_mean,
     "QLinearSigmoid": _between("Sigmoid"),
     "QLinearSoftmax": _between("Softmax"),
     "QLinearWhere": _where,
