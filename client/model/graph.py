@@ -32,6 +32,12 @@ class TensorInfo:
         return self.size * np.dtype(self.dtype).itemsize
 
 
+EXACT, IN_FLOATS = "exact", "float"
+RULES = (EXACT, IN_FLOATS)
+"""The rules of quantised nodes: those of docs/quantised.md, or none, so that floats are not rounded between them."""
+MIXED = "mixed"
+"""What a graph is in which exact rules were asked for, and some nodes are exceptions."""
+
 STORED = "float16_storage"
 PRECISION_MODES = (FLOAT, HALF, STORED)
 """How floats are stored and computed; see Precision."""
@@ -44,12 +50,50 @@ class Precision:
     mode: `float32`, or `float16_storage`: tensors between operations and weights are stored in float16, and kernels
     compute in float32; or `float16`: on a device that can, products may be multiplied in half, too. "": that of the
     model (Graph.mode). kept: the model's nodes, by their names, that compute and keep float32 in any mode. given:
-    inputs and outputs of the graph that have another type of floats than the model says.
+    inputs and outputs of the graph that have another type of floats than the model says. quantised: by which of RULES
+    quantised nodes are computed.
     """
 
     mode: str = ""
     kept: frozenset[str] = frozenset()
     given: Mapping[str, str] = field(default_factory=dict)
+    quantised: str = EXACT
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """Hold what a pass finds in a graph with quantised nodes.
+
+    asked: one of RULES. whole: the operators of the model's nodes that whole numbers compute, with the number of these.
+    exceptions: products of two quantised tensors that multiply floats. steps: by the names of quantised tensors that
+    floats are rounded to, and of what these are dequantised to, how far apart two of its numbers are; a float that is
+    all but halfway between two of them may become either one.
+    """
+
+    asked: str = EXACT
+    whole: Mapping[str, int] = field(default_factory=dict)
+    exceptions: tuple[Refusal, ...] = ()
+    steps: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Return EXACT for a graph without exceptions, else MIXED, or IN_FLOATS where that was asked for."""
+        return MIXED if self.asked == EXACT and self.exceptions else self.asked
+
+    def told(self, outputs: Iterable[str]) -> dict[str, Any]:
+        """Return it as JSON values, with the steps of these tensors."""
+        return {
+            "rules": self.kind,
+            "whole_numbers": dict(self.whole),
+            "exceptions": [{"node": one.node, "op": one.op, "why": one.why} for one in self.exceptions],
+            "steps": {name: self.steps[name] for name in outputs if name in self.steps},
+        }
+
+
+def kind_of(graphs: Iterable[Mapping[str, Any]]) -> str:
+    """Return what a context is, by what is told of its graphs: MIXED where these differ, "" if none is quantised."""
+    kinds = {graph["rules"] for graph in graphs}
+    return kinds.pop() if len(kinds) == 1 else MIXED if kinds else ""
 
 
 ROUNDINGS: Mapping[str, str] = {name: f"RoundTo{ELEMENT_TYPES[name].rounding.title()}" for name in HALVES}
@@ -157,7 +201,7 @@ class Graph:
     Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in a type of
     HALVES, with that type, `like_halves` those in float32 whose numbers are of such a type, `half_nodes` the model's
     nodes that compute one. `precision` says what a plan makes of them. `scaled` has those of the constants that were
-    dequantised. `path` is the model's file.
+    dequantised, `exactness` is what the passes found of quantised nodes. `path` is the model's file.
     """
 
     name: str
@@ -176,6 +220,7 @@ class Graph:
     half_nodes: frozenset[str] = frozenset()
     precision: Precision = field(default_factory=Precision)
     scaled: Mapping[str, Scaled] = field(default_factory=dict)
+    exactness: Exactness | None = None
     path: str = field(default="", compare=False)
 
     @property

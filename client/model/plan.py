@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputune.client.model.graph import Array
+from gputune.client.model.graph import Array, Exactness
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import TensorSpec
 
@@ -51,7 +51,8 @@ class Plan:
     the values of those marked constant: weights as ONNX orders them, operands of elementwise steps in device
     layout. `aliases` maps each view to the tensor whose memory it is; an input, an output and a constant is never
     a view. `holds` says which tensor of the graph lies in a device tensor; what one node's operations hand to each
-    other is none. `constant_inputs` are the model's inputs that are constants, which no application gives.
+    other is none. `constant_inputs` are the model's inputs that are constants, which no application gives. `exactness`
+    says how quantised nodes are computed, if there are any.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Plan:
     aliases: Mapping[str, str]
     holds: Mapping[str, GraphTensor] = field(default_factory=dict)
     constant_inputs: Mapping[str, Array] = field(default_factory=dict)
+    exactness: Exactness | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

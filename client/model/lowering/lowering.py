@@ -54,6 +54,7 @@ def _plan(lowering: Lowering) -> Plan:
         layouts.aliases,
         holds=layouts.holds,
         constant_inputs=graph.constant_inputs,
+        exactness=graph.exactness,
     )
     return _weighted(in_precision(plan, graph))
 

@@ -25,8 +25,10 @@ from gputune.client.model.passes.recurrent import project_inputs
 from gputune.client.model.passes.sink_reshapes import sink_reshapes
 from gputune.client.model.passes.softmax import recognise_softmax
 from gputune.client.model.passes.transposes import order_transposes
+from gputune.client.model.passes.without_encodings import without_encodings
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    without_encodings,  # before integers are computed, of which it needs fewer
     in_whole_numbers,  # before all others, which know floats and no quantised numbers
     project_inputs,  # before the rest: the product that it makes is one like any other
     look_up_one_hot,  # before its product is one of many forms

@@ -25,13 +25,13 @@ import numpy as np
 from gputune.client.errors import Refusal, UnsupportedNodes
 from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, Array, Graph, Node, TensorInfo
 from gputune.client.model.passes.recurrent import has_whole_state
-from gputune.client.model.passes.whole_numbers import MOVES, Sum, Whole, WholeNumbers
+from gputune.client.model.passes.whole_numbers import MOVES, PRODUCTS, Sum, Whole, WholeNumbers
 from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
 
 
 def in_whole_numbers(graph: Graph) -> Graph:
     """Return the same graph without quantising operators. Raises UnsupportedNodes for uses of them that cannot run."""
-    if not any(node.op in QUANTISED_FORMS for node in graph.nodes):
+    if not is_quantised(graph):
         return replace(graph, scaled={})
     work = WholeNumbers(graph)
     refusals: list[Refusal] = []
@@ -44,17 +44,24 @@ def in_whole_numbers(graph: Graph) -> Graph:
         raise UnsupportedNodes(refusals)
     rewritten = graph.rewritten(work.nodes, work.constants, work.tensors)
     precision = replace(graph.precision, kept=graph.precision.kept | work.kept)
-    return replace(rewritten, scaled={}, precision=precision)
+    return replace(rewritten, scaled={}, precision=precision, exactness=work.exactness())
+
+
+def is_quantised(graph: Graph) -> bool:
+    """Return whether a graph has quantising operators."""
+    return any(node.op in QUANTISED_FORMS for node in graph.nodes)
 
 
 def _take(work: WholeNumbers, node: Node) -> None:
     """Append what computes the same as a node of the model."""
+    if not work.inexact.isdisjoint(node.reads):
+        work.inexact.update(node.outputs)
     if node.op in QUANTISED_FORMS:
         work.kept.update(node.origins)
         QUANTISED_FORMS[node.op](work, node)
     elif node.op in MOVES or node.op == "Concat":
         work.move(node)
-    elif node.op in ("Conv", "Gemm", "MatMul") and work.multiply(node):
+    elif node.op in PRODUCTS and work.multiply(node):
         work.kept.update(node.origins)
     elif has_whole_state(work.graph, node):
         work.kept.update(node.origins)
@@ -62,7 +69,7 @@ def _take(work: WholeNumbers, node: Node) -> None:
     elif node.op == "Cast" and _is_whole_sum(work, node):
         work.add(node, "Identity", (work.sums[node.inputs[0]].tensor,), node.output)
     else:
-        work.nodes.append(node)
+        work.in_floats(node)
 
 
 def _is_whole_sum(work: WholeNumbers, node: Node) -> bool:
@@ -122,6 +129,7 @@ def _round_steps(work: WholeNumbers, node: Node, steps: str, place: int) -> None
 def _dequantize_linear(work: WholeNumbers, node: Node) -> None:
     source, output = node.inputs[0], node.output
     _check(work, node, output)
+    work.dequantised.add(output)
     info, scale = work.info(node.inputs[1]), node.inputs[1]
     if info.size == 1 and work.info(source).dtype != "int32" and _zero_is_one(work, node):
         whole = work.whole(node, source, work.zero_of(node, 2))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.client.model.graph import QUANTISE, Array, Graph, Node, Scaled, TensorInfo
+from gputune.client.errors import Refusal
+from gputune.client.model.graph import EXACT, QUANTISE, Array, Exactness, Graph, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
 
@@ -23,6 +25,7 @@ MOVES = frozenset((
 ))
 # fmt: on
 """Operators whose results are numbers of their first input, or zero, whatever positive scale these have."""
+PRODUCTS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Sum:
 class WholeNumbers(Work):
     """The nodes so far. numbers: the whole numbers of quantised tensors, by these and their zero points; values: those
     of tensors that were dequantised; sums: of the results of products. kept: the model's nodes of which float16 would
-    make something else."""
+    make something else. dequantised: the tensors that quantised ones stand for. inexact: those that follow from floats,
+    which kernels may round in other ways. exceptions: the model's nodes that break the exact rules, by their names;
+    `except_node` is the place to say so."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -58,6 +63,29 @@ class WholeNumbers(Work):
         self.values: dict[str, Whole] = {}
         self.sums: dict[str, Sum] = {}
         self.kept: set[str] = set()
+        self.dequantised = set(graph.scaled)
+        self.inexact: set[str] = set()
+        self.exceptions: dict[str, Refusal] = {}
+
+    def except_node(self, node: Node, why: str) -> None:
+        """Note that a node multiplies quantised tensors as floats, and why."""
+        for one in self.graph.in_its_words(node.unsupported(why).refusals):
+            self.exceptions.setdefault(one.node, one)
+
+    def in_floats(self, node: Node) -> None:
+        """Append a node of the model as it is."""
+        self.nodes.append(node)
+        self.inexact.update(name for name in node.outputs if name and self.info(name).dtype == "float32")
+
+    def exactness(self) -> Exactness:
+        """Return how exact the new graph is."""
+        asked, ops = self.graph.precision.quantised, self.graph.node_ops
+        counts = Counter(op for name, op in ops.items() if name in self.kept and op != "DequantizeLinear")
+        if asked != EXACT:
+            return Exactness(asked, counts)
+        steps = {tensor: 1.0 for tensor, _ in self.numbers if tensor in self.inexact}
+        steps |= {tensor: whole.scale for tensor, whole in self.values.items() if tensor in self.inexact}
+        return Exactness(asked, counts, tuple(self.exceptions.values()), steps)
 
     def add(self, node: Node, op: str, inputs: Sequence[str], output: str, **attributes: object) -> str:
         """Append a node that stands for one of the model's, and return what it computes."""
@@ -144,6 +172,8 @@ class WholeNumbers(Work):
     def move(self, node: Node) -> None:
         """Append a move, and the same of whole numbers where it moves such."""
         sources = [name for name in node.inputs if name] if node.op == "Concat" else node.inputs[:1]
+        if self.dequantised.issuperset(sources):
+            self.dequantised.update(node.outputs)
         if node.op == "Relu" and (known := self.sums.get(sources[0])) is not None:
             total = self.new(node, "Relu", (known.tensor,), f"{node.output}/sum", self.info(node.output).shape)
             self.sums[node.output] = replace(known, tensor=total)
@@ -189,14 +219,13 @@ class WholeNumbers(Work):
 
     def multiply(self, node: Node) -> bool:
         """Append a product of dequantised tensors as one of whole numbers. Return whether it is one."""
+        if not self.dequantised.issuperset(node.inputs[:2]):
+            return False
         left, right = (self._factor(name) for name in node.inputs[:2])
-        scaled = ("alpha", "beta")
-        if left is None or right is None or any(node.attributes.get(name, 1.0) != 1.0 for name in scaled):
-            return False
-        if len(self.info(node.output).shape) > 4 and node.op == "Conv":  # of volumes several convolutions are made
-            return False
-        factor = output_scales(self, node, left, right)
-        if factor is None:
+        factor = None if left is None or right is None else output_scales(self, node, left, right)
+        why = self._why_floats(node)
+        if left is None or right is None or factor is None or why:
+            self.except_node(node, why or "its scales differ within a sum")
             return False
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
         known = self.graph.scaled.get(bias)
@@ -214,7 +243,20 @@ class WholeNumbers(Work):
             value = self.graph.constants[bias]
             bias = self.constant(f"{bias}/channels", value.reshape(-1, *[1] * (len(shape) - 2)))
         self.add(node, "Add", (bare, bias), node.output)
+        self.inexact.add(node.output)
         return True
+
+    def _why_floats(self, node: Node) -> str:
+        """Return why a product of two dequantised tensors is one of floats, whatever their scales."""
+        if any(node.attributes.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
+            return "its alpha or beta is not 1"
+        if node.op == "ConvTranspose":
+            return "there are no whole numbers in a ConvTranspose"
+        if node.op == "Conv" and len(self.info(node.output).shape) > 4:  # several convolutions are made of it
+            return "it is a convolution of volumes"
+        if any(self._factor(name) is None for name in node.inputs[:2]):
+            return "its inputs have more than 8 bits, or a scale that is computed or along an axis of an activation"
+        return ""
 
     def _factor(self, tensor: str) -> Factor | None:
         """Return a tensor that was dequantised from bytes as one side of a product."""
