@@ -42,6 +42,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--io_type": "io_type",
         "--keep_float32": "keep_float32",
         "--float64": "float64",
+        "--quantised": "quantised",
     }
 )
 """By option of the context binary generator, the argument of `gputune.tune`."""
@@ -65,6 +66,7 @@ def as_arguments(line: str) -> str:
     line = _SHAPE.sub(shape, line).replace("} shapes={", ", ")
     line = _VALUE.sub(value, line).replace("} input_values={", ", ")
     line = line.replace("--unsupported host", "unsupported='host'").replace("--float64 float32", "float64='float32'")
+    line = line.replace("--quantised float", "quantised='float'")
     return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)
 
 

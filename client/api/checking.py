@@ -12,7 +12,7 @@ from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config.precision import DOUBLES
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
-from gputune.client.model.graph import PRECISION_MODES
+from gputune.client.model.graph import EXACT, PRECISION_MODES, RULES, Precision
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.tuning.measuring.peaks import ASSUMED
@@ -71,13 +71,34 @@ class TuningEstimate:
 
 
 @dataclass(frozen=True)
+class NotExact:
+    """Describe a node of a quantised model that multiplies floats: its name and operator, and the reason."""
+
+    node: str
+    op: str
+    why: str
+
+
+@dataclass(frozen=True)
+class QuantisedNodes:
+    """Describe how quantised nodes are computed. rules: exact, mixed if there are exceptions, or float; whole_numbers:
+    how many nodes of each operator whole numbers compute; steps: by the names of outputs that floats are rounded to,
+    how far apart two of their numbers are."""
+
+    rules: str
+    whole_numbers: Mapping[str, int]
+    exceptions: tuple[NotExact, ...]
+    steps: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class ModelCheck:
     """Describe a model before any tuning. If the model cannot run, costs are zero and tasks are empty; then parts are
     the parts that can run, and host_ops counts the nodes that stay in onnxruntime, if that is installed; could_run
     counts those of them that could run, by the reason why they stay.
 
     flops, bytes: per inference; constant_bytes: size of the weights; roofline_ns: time of an inference at the device's
-    peaks, which are assumed unless a device was named; tuning: estimates by effort.
+    peaks, which are assumed unless a device was named; tuning: estimates by effort; quantised: None for other models.
     """
 
     model: Path
@@ -93,6 +114,7 @@ class ModelCheck:
     constant_bytes: int = 0
     roofline_ns: float = 0.0
     tuning: Mapping[str, TuningEstimate] = field(default_factory=dict)
+    quantised: QuantisedNodes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -107,6 +129,7 @@ def check(
     input_values: InputValues | None = None,
     precision_mode: str | None = None,
     float64: str | None = None,
+    quantised: str | None = None,
     device: str | None = None,
     op_packages: Sequence[Path | str] = (),
 ) -> ModelCheck:
@@ -119,7 +142,7 @@ def check(
         shapes: by name, the shape of each input with dynamic dimensions, or the size of a named dimension.
         input_values: by name, the value of each input that is a constant, such as {"sr": 16000}.
         precision_mode: count for this mode, as for `tune`; by default as the model has floats.
-        float64: as for `tune`.
+        float64, quantised: as for `tune`.
         device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
         op_packages: as for `tune`.
 
@@ -133,9 +156,12 @@ def check(
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
     values = values_of(input_values)
     peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
-    check_known(precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES))
+    check_known(
+        precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES), quantised=(quantised, RULES)
+    )
     with in_use(load_packages([str(each) for each in op_packages])):
-        checked = check_model(Path(model), graphs[0], values, precision_mode or "", float64 == FLOAT)
+        precision = Precision(precision_mode or "", quantised=quantised or EXACT)
+        checked = check_model(Path(model), graphs[0], values, precision, float64 == FLOAT)
         return _record(Path(model), describe(checked, peaks, limits))
 
 
@@ -159,4 +185,11 @@ def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
         constant_bytes=content["constant_bytes"],
         roofline_ns=content["roofline_ns"],
         tuning={name: TuningEstimate(**effort) for name, effort in content["tuning"].items()},
+        quantised=_quantised(content["quantised"]),
     )
+
+
+def _quantised(told: Mapping[str, Any] | None) -> QuantisedNodes | None:
+    if told is None:
+        return None
+    return QuantisedNodes(**{**told, "exceptions": tuple(NotExact(**one) for one in told["exceptions"])})

@@ -21,7 +21,7 @@ from gputune.client.generation.config.generator_keys import WEIGHTS
 from gputune.client.generation.config.precision import DOUBLES, io_types
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.model.graph import PRECISION_MODES
+from gputune.client.model.graph import PRECISION_MODES, RULES
 from gputune.client.model.model_files import model_files
 from gputune.client.outputs import Files
 from gputune.client.progress import SILENT, Progress
@@ -163,6 +163,7 @@ def tune(
     io_type: str | Mapping[str, str] | None = None,
     keep_float32: Sequence[str] = (),
     float64: str | None = None,
+    quantised: str | None = None,
     verify: bool = False,
     op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
@@ -184,13 +185,16 @@ def tune(
     the device. precision_mode: float32, float16_storage (tensors and weights are in float16), or float16 (kernels may
     multiply in it, too); by default as the model. io_type: the type of all inputs and outputs, or types by name.
     keep_float32: nodes and types of nodes whose results stay in float32. float64: refuse (the default), or float32 for
-    what is float64. verify: compare the context with onnxruntime. op_packages: packages with your operators and
-    kernels. on_progress: called for every step, by any thread; an exception in it ends the tuning, and measurements are
-    kept. Messages are records of the logger "gputune". Raises, in one line that says what to do, ConfigError,
-    ModelError, TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall or CacheError.
+    what is float64. quantised: exact (the default), or float, which rounds no activations. verify: compare the context
+    with onnxruntime. op_packages: packages with your operators and kernels. on_progress: called for every step, by any
+    thread; an exception in it ends the tuning, and measurements are kept. Messages are records of the logger "gputune".
+    Raises, in one line that says what to do, ConfigError, ModelError, TargetError, TuningError, OutputError,
+    VerificationError, CacheMiss, GainTooSmall or CacheError.
     """
     begun_s, paths = time.monotonic(), _paths(model)
-    config = _config(config_file, effort, weights, unsupported, precision_mode, io_type, keep_float32, float64)
+    config = _config(
+        config_file, effort, weights, unsupported, precision_mode, io_type, keep_float32, float64, quantised
+    )
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
@@ -223,15 +227,17 @@ def _config(
     io_type: str | Mapping[str, str] | None,
     keep_float32: Sequence[str],
     float64: str | None,
+    quantised: str | None,
 ) -> Config:
     """Return the config file, with what arguments say of its keys, which are known, as the effort is. Raises
     ConfigError, TargetError."""
     check_known(effort=(effort, EFFORTS))
     config = read_config(None if config_file is None else Path(config_file))
     known = {"weights": (weights, WEIGHTS), "unsupported": (unsupported, UNSUPPORTED)}
-    check_known(precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES), **known)
+    known |= {"float64": (float64, DOUBLES), "quantised": (quantised, RULES)}
+    check_known(precision_mode=(precision_mode, PRECISION_MODES), **known)
     types = None if io_type is None else io_types(io_type, "io_type")
-    return config.having(weights, unsupported, precision_mode, types, keep_float32, float64)
+    return config.having(weights, unsupported, precision_mode, types, keep_float32, float64, quantised)
 
 
 def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:

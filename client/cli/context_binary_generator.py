@@ -52,6 +52,7 @@ _THEMES = {
         "--io_type",
         "--keep_float32",
         "--float64",
+        "--quantised",
         "--unsupported",
         "--input_value",
         "--set_output_tensors",

@@ -14,6 +14,8 @@ from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, MODEL, OU
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.compare.checking import checked
 from gputune.client.context.argument_form import IN_WORDS
+from gputune.client.context.verifying.exactness import lines_of as quantised_lines
+from gputune.client.context.verifying.exactness import quantised_graphs
 from gputune.client.context.verifying.origin import Origin, made_from, tuning_in_words
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
@@ -167,6 +169,7 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
     if header.precision_mode != FLOAT:
         yield f"precision mode: {header.precision_mode}"
     yield from _held(header)
+    exactness = quantised_graphs(header)
     gains = {one.graph: one for one in uses_of(header, "").end_to_end}
     for graph in header.graphs:
         operations = len(dict.fromkeys(launch.operation for launch in graph.launches))
@@ -176,6 +179,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
             yield f"  arguments: {IN_WORDS[graph.argument_form]}"
         if needs := header.needs_of(graph):
             yield f"  needs of the device: {', '.join(needs)}"
+        for line in quantised_lines(exactness[graph.name]) if graph.name in exactness else ():
+            yield f"  {line}"
         yield f"  inputs: {_tensors(graph.inputs)}"
         yield f"  outputs: {_tensors(graph.outputs)}"
         if (gain := gains.get(graph.name)) is not None:

@@ -11,11 +11,13 @@ from gputune.client.cli.options.common import input_value_option, json_option, o
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.options.generation import float64
+from gputune.client.cli.options.generation import quantised as quantised_option
 from gputune.client.cli.say import print_json, say
+from gputune.client.context.verifying.exactness import lines_of
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
 from gputune.client.generation.config.precision import MODE
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
-from gputune.client.model.graph import PRECISION_MODES
+from gputune.client.model.graph import EXACT, PRECISION_MODES, Precision
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
@@ -48,6 +50,7 @@ NAMED = 2
     help="Count tasks and bytes for this mode of context-binary-generator.  [default: as the model has floats]",
 )
 @float64
+@quantised_option
 @json_option
 @click.option(
     "--peak_gflops",
@@ -69,6 +72,7 @@ def command(
     input_values: Mapping[str, Value],
     precision_mode: str | None,
     float64: str | None,
+    quantised: str | None,
     as_json: bool,
     peak_gflops: float | None,
     peak_gbps: float | None,
@@ -92,7 +96,8 @@ def command(
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
     peaks, limits = _device(peak_gflops, peak_gbps, device)
     with in_use(load_packages(op_packages)):
-        checked = check_model(model, shapes[0], input_values, precision_mode or "", float64 == FLOAT)
+        precision = Precision(precision_mode or "", quantised=quantised or EXACT)
+        checked = check_model(model, shapes[0], input_values, precision, float64 == FLOAT)
         content = describe(checked, peaks, limits)
     if as_json:
         print_json(content)
@@ -131,6 +136,8 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
         return
     mode = "" if content["precision_mode"] == FLOAT else f", in {content['precision_mode']}"
     yield f"{content['model']}: all of it runs{mode}; {content['nodes']} nodes in {content['operations']} operations"
+    if content["quantised"] is not None:
+        yield from lines_of(content["quantised"])
     tasks, peaks = content["tasks"], content["peaks"]
     yield (
         f"{len(tasks)} tasks, {content['flops'] / 1e9:.3f} GFLOP, {content['bytes'] / 1e6:.1f} MB moved, "

@@ -11,6 +11,7 @@ from gputune.client.cli.options.caches import device_tier_option, folder_option
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option, op_packages
 from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.options.generation import embedded_device, input_dimensions, input_values
+from gputune.client.cli.options.generation import quantised as quantised_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config
@@ -35,6 +36,7 @@ from gputune.client.tuning.search.options import TuningOptions, parse_configurat
     type=click.Choice(PRECISION_MODES),
     help="Show kernels for this mode of context-binary-generator.  [default: as the model has floats]",
 )
+@quantised_option
 @click.option(
     "--configuration",
     default="tuned",
@@ -55,6 +57,7 @@ def command(
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     input_values: Mapping[str, Value],
     precision_mode: str | None,
+    quantised: str | None,
     configuration: str,
     as_json: bool,
     op_packages: tuple[str, ...],
@@ -76,7 +79,7 @@ def command(
     request = GenerationRequest(
         models=model_files([model], input_dimensions, input_values),
         binary_file=Path(),
-        config=Config().having(precision_mode=precision_mode),
+        config=Config().having(precision_mode=precision_mode, quantised=quantised),
         effort=EFFORTS["quick"],  # the least that tunes: whatever was tuned is a winner for it
         performance_cache_dir=performance_cache_dir or default_performance_cache_dir(),
         target=connection.target,

@@ -439,7 +439,7 @@ class Generation:
     @property
     def _configuration(self) -> dict[str, Any]:
         plans = [model.plan for model in self._graphs.models]
-        return effective_configuration(self._request, [plan.name for plan in plans]) | {
+        return effective_configuration(self._request, plans) | {
             MODE: self._precision,
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import cache_files, check_writable, named, tier_of
+from gputune.client.context.verifying.exactness import lines_of
 from gputune.client.context.verifying.origin import records_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for, ground_truth_of_parts
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.precision import IO_TYPE
+from gputune.client.generation.config.precision import IO_TYPE, QUANTISED
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
@@ -23,7 +24,7 @@ from gputune.client.generation.request import GenerationRequest, no_frozen_cache
 from gputune.client.generation.summary import check_gain, summarise
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
-from gputune.client.model.graph import Graph
+from gputune.client.model.graph import IN_FLOATS, Graph
 from gputune.client.model.graphs import Graphs, cut_graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.parts import Cut, told
@@ -179,6 +180,8 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
         title = path.name if len(graphs.models) == 1 else f"{path.name}, graph {model.plan.name}"
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
+        for line in () if model.plan.exactness is None else lines_of(model.plan.exactness.told(())):
+            log.info(f"model {title}: {line}")
     if len(set(paths)) < len(paths) and not cuts:
         log.info(f"{len(paths)} graphs in one context: --input_dimensions has several shapes for a model")
     return _Read(graphs, ground_truth, cuts)
@@ -316,6 +319,10 @@ def check_bound(request: GenerationRequest) -> None:
     for key in (key for key, ignored in wishes.items() if ignored):
         raise ConfigError(f"{key} has no meaning with cache_mode {mode!r}; drop one of them")
     check_compare_again(request.tuning)
+    if request.verify and config.precision.quantised == IN_FLOATS:
+        raise ConfigError(
+            f"--verify compares with a model that rounds, and --{QUANTISED} {IN_FLOATS} does not; drop one of them"
+        )
     if request.effort.name != "none" and mode == "frozen" and not cache_files(request.performance_cache_dir):
         raise no_frozen_cache(f"there is none in {request.performance_cache_dir}")
     unused = request.effort.name == "none" or mode in ("off", "frozen")

@@ -10,6 +10,7 @@ from typing import Any
 
 from gputune.client.context.memory.weights import read_again, weight_bytes
 from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
+from gputune.client.generation.config.precision import check_quantised
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Precision
 from gputune.client.model.importer import Value, import_nodes, load, told_value
@@ -78,21 +79,23 @@ def check_model(
     path: Path,
     input_dimensions: Mapping[str, tuple[int, ...]],
     input_values: Mapping[str, Value] | None = None,
-    mode: str = "",
+    precision: Precision = Precision(),  # noqa: B008 - it does not change
     narrow: bool = False,
 ) -> Checked:
-    """Import and lower a model in a precision mode, or as it is. narrow: with float32 in the place of float64. Raises
-    ModelError for what is wrong with the model and not with single nodes."""
+    """Import and lower a model in a precision. narrow: with float32 in the place of float64. Raises ModelError for what
+    is wrong with the model and not with single nodes, ConfigError for a wish that has no effect."""
     values, model = input_values or {}, load(path, narrow)
     imported = import_nodes(model, path, input_dimensions, values)
     cut = partial(cut_of, model, path, input_dimensions, values, imported)
     try:
         graph = imported.whole()
     except UnsupportedNodes as error:
-        nothing = Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode or FLOAT)
+        mode = precision.mode or FLOAT
+        nothing = Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode)
         return replace(nothing, cut=_made(cut))
-    graph = replace(graph, precision=Precision(mode))
-    mode = mode or graph.mode
+    check_quantised(precision.quantised, [graph])
+    graph = replace(graph, precision=precision)
+    mode = precision.mode or graph.mode
     checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), mode=mode)
     try:
         return replace(checked, model=Alternatives(graph))
@@ -145,6 +148,8 @@ def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, 
     content["supported"] = [
         {"node": node, "op": op, "operation": runs_as.get(node)} for node, op in checked.node_ops.items()
     ]
+    exactness, outputs = plan.exactness, [spec.name for spec in plan.outputs]
+    content["quantised"] = None if exactness is None else exactness.told(outputs)
     return content | _costs(plan, peaks) | _tuning(checked.model, limits) | {"assumes": list(ASSUMES)}
 
 

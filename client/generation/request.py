@@ -13,15 +13,17 @@ from gputune.cache import with_companions
 from gputune.client.errors import CacheMiss
 from gputune.client.generation.cache_secret import secret_file
 from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.precision import DOUBLE, IO_TYPE, KEEP
+from gputune.client.generation.config.precision import DOUBLE, IO_TYPE, KEEP, QUANTISED
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.phases import Profiling
 from gputune.client.input_lists import files_named
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.graph import kind_of
 from gputune.client.model.importer import data_files, told_value
 from gputune.client.model.model_files import ModelFile
 from gputune.client.model.op_packages import OpPackage, folders_files
+from gputune.client.model.plan import Plan
 from gputune.client.outputs import Files
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import NONE, Credentials
@@ -150,9 +152,9 @@ def tell_cache(cache: Path, files: Files, name: str) -> None:
         files.change(path, name)
 
 
-def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -> dict[str, Any]:
+def effective_configuration(request: GenerationRequest, plans: Sequence[Plan]) -> dict[str, Any]:
     """Return what options, config file and defaults come to, as JSON values, for every key of a config file that
-    decides what a context holds. graphs: the names of those that it holds. Targets and reports, which are names of
+    decides what a context holds. plans: of the graphs that it holds. Targets and reports, which are names of
     machines and of other files, are left out, and so is how long to wait for quiet and how much gain is enough."""
     config, tuning = request.config, request.tuning
     said: dict[str, Any] = (
@@ -162,6 +164,8 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
     said |= {IO_TYPE: dict(config.precision.io_types)} if config.precision.io_types else {}
     said |= {KEEP: list(config.precision.kept)} if config.precision.kept else {}
     said |= {DOUBLE: config.precision.float64} if config.precision.narrow else {}
+    told = {one.name: one.exactness.told([each.name for each in one.outputs]) for one in plans if one.exactness}
+    said |= {QUANTISED: kind_of(told.values()), f"{QUANTISED}_graphs": told} if told else {}
     return said | {
         "tuning_mode": request.effort.name != "none",
         "tuning_effort": request.effort.name,
@@ -180,8 +184,8 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
         "invalidate_kernel_repo": config.invalidate_kernel_repo,
         "context_priority": config.context_priority,
         "enable_graphs": list(config.enable_graphs),
-        "persistent_kernels": all(config.settings_of(name).persistent_kernels for name in graphs),
-        "graphs": {name: asdict(config.settings_of(name)) for name in graphs},
+        "persistent_kernels": all(config.settings_of(one.name).persistent_kernels for one in plans),
+        "graphs": {one.name: asdict(config.settings_of(one.name)) for one in plans},
         "argument_form": config.argument_form,
         "memory_search_steps": config.memory_search_steps,
         "memory_limit_hint": config.memory_limit_hint,

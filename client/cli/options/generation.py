@@ -27,10 +27,10 @@ from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import SUPPORTED, UNSUPPORTED, Config, choose_effort, read_config
-from gputune.client.generation.config.precision import DOUBLE, DOUBLES, IO_TYPE, KEEP, MODE, told_io_types
+from gputune.client.generation.config.precision import DOUBLE, DOUBLES, IO_TYPE, KEEP, MODE, QUANTISED, told_io_types
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
-from gputune.client.model.graph import PRECISION_MODES, STORED
+from gputune.client.model.graph import EXACT, IN_FLOATS, PRECISION_MODES, RULES, STORED
 from gputune.client.model.model_files import model_files
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
@@ -128,6 +128,12 @@ float64 = click.option(
     help=f"refuse, the default: a model that computes in float64 is refused. {FLOAT}: it computes in {FLOAT} instead, "
     f"and inputs and outputs that are float64 are {FLOAT}, too.",
 )
+quantised = click.option(
+    f"--{QUANTISED}",
+    type=click.Choice(RULES),
+    help=f"How a quantised model is computed. {EXACT}, the default: as it says, and alike on all devices. {IN_FLOATS}: "
+    "activations are floats that are not rounded.",
+)
 
 _GIVEN = (
     "model",
@@ -187,6 +193,7 @@ _OPTIONS = (
         help="Store the results of these nodes, and of these types of nodes, in float32 in every precision mode.",
     ),
     float64,
+    quantised,
     click.option(
         "--config_file",
         type=INPUT,
@@ -219,6 +226,7 @@ def generation_options(command: Callable[..., Any] | None = None, *, deciding: b
             io_type=told_io_types(options.pop(IO_TYPE)),
             keep_float32=[name for names in options.pop(KEEP) for name in names.split(",")],
             float64=options.pop(DOUBLE),
+            quantised=options.pop(QUANTISED),
         )
         mine = {name: options.pop(name) for name in _GIVEN}
         mine["outputs"] = ChosenOutputs.parse(options.pop("enable_intermediate_outputs"), options.pop(OUTPUTS))

@@ -19,11 +19,14 @@ from gputune.client.generation.config.precision import (
     IO_TYPE,
     KEEP,
     MODE,
+    QUANTISED,
     REFUSE,
     AskedPrecision,
     io_types,
     precision_mode,
+    quantised,
 )
+from gputune.client.model.graph import EXACT
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.suggestions import instead
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES
@@ -86,6 +89,7 @@ SUPPORTED: dict[str, Read] = {
     IO_TYPE: io_types,
     KEEP: values.names,
     DOUBLE: one_of(*DOUBLES),
+    QUANTISED: quantised,
     "memory_search_steps": COUNT,
     "memory_limit_hint": COUNT,
     "weights": one_of(*WEIGHTS),
@@ -187,13 +191,14 @@ class Config:
         io_type: Mapping[str, str] | None = None,
         keep_float32: Sequence[str] = (),
         float64: str | None = None,
+        quantised: str | None = None,
     ) -> Config:
         """Return it with what options say of these keys, unless they say nothing."""
         return replace(
             self,
             weights=weights or self.weights,
             unsupported=unsupported or self.unsupported,
-            precision=self.precision.having(precision_mode, io_type, keep_float32, float64),
+            precision=self.precision.having(precision_mode, io_type, keep_float32, float64, quantised),
         )
 
     def settings_of(self, graph: str) -> GraphSettings:
@@ -230,7 +235,11 @@ def read_config(path: Path | None) -> Config:
     graphs += [GraphKeys(each["graph_names"], _settings(each)) for each in found.graphs]
     tuning = {name: fields.pop(key) for key, (name, _) in _TUNING.items() if key in fields}
     precision = AskedPrecision(
-        fields.pop(MODE, None), fields.pop(IO_TYPE, {}), fields.pop(KEEP, ()), fields.pop(DOUBLE, REFUSE)
+        fields.pop(MODE, None),
+        fields.pop(IO_TYPE, {}),
+        fields.pop(KEEP, ()),
+        fields.pop(DOUBLE, REFUSE),
+        fields.pop(QUANTISED, EXACT),
     )
     return Config(
         **fields,

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gputune.client.errors import ConfigError
-from gputune.client.model.graph import PRECISION_MODES, STORED, Graph, Precision
+from gputune.client.model.graph import EXACT, IN_FLOATS, PRECISION_MODES, RULES, STORED, Graph, Precision
+from gputune.client.model.passes.quantised import is_quantised
 from gputune.client.strict_json import a_text, one_of
 from gputune.client.suggestions import instead
 from gputune.core.dtypes import FLOAT, FLOATS, HALF, HALF_EXTENSION
@@ -16,6 +17,7 @@ from gputune.core.identity import DeviceIdentity
 log = logging.getLogger(__name__)
 
 MODE, IO_TYPE, KEEP, DOUBLE = "precision_mode", "io_type", "keep_float32", "float64"
+QUANTISED = "quantised"
 REFUSE = "refuse"
 DOUBLES = (REFUSE, FLOAT)
 """The fate of nodes that compute in float64: they are refused, or they compute in float32."""
@@ -26,12 +28,13 @@ EVERY = ""
 @dataclass(frozen=True)
 class AskedPrecision:
     """Hold what is asked for. mode: None for what the model says; io_types: by the names of inputs and outputs, or of
-    EVERY; kept: nodes and types of nodes that stay in float32; float64: one of DOUBLES."""
+    EVERY; kept: nodes and types of nodes that stay in float32; float64: one of DOUBLES; quantised: one of RULES."""
 
     mode: str | None = None
     io_types: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     float64: str = REFUSE
+    quantised: str = EXACT
 
     @property
     def narrow(self) -> bool:
@@ -39,11 +42,20 @@ class AskedPrecision:
         return self.float64 == FLOAT
 
     def having(
-        self, mode: str | None, io_types: Mapping[str, str] | None, kept: Sequence[str], float64: str | None
+        self,
+        mode: str | None,
+        io_types: Mapping[str, str] | None,
+        kept: Sequence[str],
+        float64: str | None,
+        quantised: str | None,
     ) -> AskedPrecision:
         """Return it with what options say, unless they say nothing."""
         return AskedPrecision(
-            mode or self.mode, io_types or self.io_types, tuple(kept) or self.kept, float64 or self.float64
+            mode or self.mode,
+            io_types or self.io_types,
+            tuple(kept) or self.kept,
+            float64 or self.float64,
+            quantised or self.quantised,
         )
 
     def of(self, graphs: Iterable[Graph]) -> list[Graph]:
@@ -51,6 +63,7 @@ class AskedPrecision:
         input or output cannot have."""
         graphs = list(graphs)
         self._check_names(graphs)
+        check_quantised(self.quantised, graphs)
         return [replace(graph, precision=self._of(graph)) for graph in graphs]
 
     def _of(self, graph: Graph) -> Precision:
@@ -62,7 +75,7 @@ class AskedPrecision:
                 given[name] = dtype
             elif name in self.io_types:
                 raise ConfigError(f"--{IO_TYPE}: {name!r} is {graph.stored(name)}, and stays so; leave it out")
-        return Precision(self.mode or "", frozenset(kept), given)
+        return Precision(self.mode or "", frozenset(kept), given, self.quantised)
 
     def _check_names(self, graphs: Sequence[Graph]) -> None:
         given = dict.fromkeys(name for graph in graphs for name in (*graph.inputs, *graph.outputs))
@@ -73,6 +86,12 @@ class AskedPrecision:
             raise ConfigError(f"--{KEEP}: there is no node or type of nodes {name!r}; {instead(name, nodes)}")
         if self.kept and (self.mode or FLOAT) == FLOAT and not any(graph.halves for graph in graphs):
             raise ConfigError(f"--{KEEP} has no effect, as all is in {FLOAT}; drop it, or give --{MODE} {STORED}")
+
+
+def check_quantised(rules: str, graphs: Sequence[Graph]) -> None:
+    """Raise ConfigError for rules of quantised nodes where there are no such nodes."""
+    if rules == IN_FLOATS and not any(map(is_quantised, graphs)):
+        raise ConfigError(f"--{QUANTISED} {IN_FLOATS} has no effect, as no node is quantised; drop it")
 
 
 def io_types(value: object, key: str) -> dict[str, str]:
@@ -113,4 +132,4 @@ def mode_on(device: DeviceIdentity, asked: AskedPrecision, own: str) -> str:
     return mode
 
 
-precision_mode = one_of(*PRECISION_MODES)
+precision_mode, quantised = one_of(*PRECISION_MODES), one_of(*RULES)

@@ -17,6 +17,7 @@ from gputune.client.model.graphs import read_graphs
 from gputune.client.model.importer import Value, read_model, read_static_inputs, told_value, value_of
 from gputune.client.model.lowering import lower
 from gputune.client.model.model_files import ModelFile, model_files
+from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.runtime.context.records import TensorRecord
@@ -28,6 +29,7 @@ RATE = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] x, int64 sr) =>
               y = If(c) <then_branch = a () => (float[1,4] p) { p = Neg(x) },
                          else_branch = b () => (float[1,4] q) { q = Exp(x) }> }"""
 """What voice detectors do with their sampling rate."""
+PLAN = Plan("g", (), (), (), {}, {}, {})
 
 
 def rate_model(folder: Path) -> Path:
@@ -237,7 +239,7 @@ def test_an_input_list_cannot_name_a_constant(tmp_path: Path) -> None:
     said = r"list\.txt:1: input 'sr' was fixed by --input_value; leave it out"
     with pytest.raises(ConfigError, match=said):
         ground_truth_for([path], listed, [plan])
-    configuration = effective_configuration(request_of(path, sr=16000), ["g"])
+    configuration = effective_configuration(request_of(path, sr=16000), [PLAN])
     with pytest.raises(ConfigError, match=said):
         read_input_list(listed, (TensorRecord("x", (1, 4), "float32"),), constants_in(configuration))
     assert constants_in({}) == constants_in({"input_values": 1}) == constants_in({"input_values": [1]}) == set()
@@ -247,5 +249,5 @@ def test_a_generation_with_another_value_is_another(tmp_path: Path) -> None:
     path = rate_model(tmp_path)
     requests = [request_of(path), *(request_of(path, sr=rate) for rate in (8000, 16000, 16000))]
     assert len({one.fingerprint("tier", ()) for one in requests}) == 3
-    told = [effective_configuration(one, ["g"])["input_values"] for one in requests]
+    told = [effective_configuration(one, [PLAN])["input_values"] for one in requests]
     assert told == [[{}], [{"sr": 8000}], [{"sr": 16000}], [{"sr": 16000}]]
