@@ -90,6 +90,11 @@ def devices() -> list[Any]:
     return _devices(_onnxruntime())
 
 
+EXACT_PRODUCTS: Mapping[str, str] = {"session.x64quantprecision": "1"}
+"""The entry of onnxruntime's configuration with which products of bytes are exact: their sums saturate without it on
+x86 processors without VNNI."""
+
+
 def open_session(model: Path, options: Mapping[str, str], spins: bool) -> Any:
     """Return a session of onnxruntime that runs the EPContext nodes of a model on gputune's device, and all others on
     the CPU, after `register`.
@@ -102,6 +107,8 @@ def open_session(model: Path, options: Mapping[str, str], spins: bool) -> Any:
     wanted.log_severity_level = _ERRORS_ONLY  # else it warns of each node that runs on the CPU
     wanted.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     wanted.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    for name, value in EXACT_PRODUCTS.items():
+        wanted.add_session_config_entry(name, value)
     wanted.add_provider_for_devices(_devices(onnxruntime), dict(options))
     return asked(model, lambda: onnxruntime.InferenceSession(str(model), wanted))
 

@@ -146,7 +146,8 @@ def command(
         write_text(chart, chart_of(comparison))
         say(f"wrote the chart {chart}")
     if comparison.outputs is not None:
-        check_outputs(origin, comparison.outputs, _allowed(comparison))
+        with reporting(sys.stderr, log_level):
+            check_outputs(origin, comparison.outputs, _allowed(comparison))
 
 
 def _generated(
@@ -202,6 +203,8 @@ def _print(comparison: Comparison) -> None:
     if comparison.outputs:
         error = max(one.error for one in comparison.outputs.values())
         say(f"outputs: off by at most {error:.1e} of their largest value from {comparison.reference}")
+    if comparison.entries is not None:
+        say(comparison.entries.line)
     say(_conclusion(comparison))
 
 

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from gputune.client.context.verifying.distance import allowed_for
+from gputune.client.context.verifying.exactness import rounds_less, steps_of
 from gputune.client.context.verifying.origin import Origin
 from gputune.client.context.verifying.same_model import (
     check_interface,
@@ -33,7 +34,8 @@ def checked(origin: Origin) -> str:
     if origin.match == "same":
         return origin.words
     told = ", ".join(_compared(origin, graph) for graph in _graphs(origin))
-    return f"{origin.words}; they compute the same: {told}"
+    less = any(map(rounds_less, origin.headers))
+    return f"{origin.words}; {'it rounds less' if less else 'they compute the same'}: {told}"
 
 
 def _compared(origin: Origin, graph: str | None) -> str:
@@ -47,7 +49,8 @@ def _compared(origin: Origin, graph: str | None) -> str:
             )
         right = model_outputs(origin.model, model.graph.inputs, constants_of(origin, model.graph))
         with device_errors(origin.context):
-            found = compare_outputs(origin, lambda draw: model.run(random_inputs(model.graph.inputs, draw)), right)
+            steps, inputs = steps_of(model), model.graph.inputs
+            found = compare_outputs(origin, lambda draw: model.run(random_inputs(inputs, draw)), right, steps)
         mode = model.header.precision_mode if isinstance(model, Executor) else FLOAT
         check_outputs(origin, found, allowed_for(stored_in(mode)))
         error = max((one.error for one in found.values()), default=0.0)

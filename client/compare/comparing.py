@@ -26,7 +26,7 @@ from typing import Any
 
 from gputune.client.compare.engines import Arrays, plain_array
 from gputune.client.compare.turns import Contender, Process, ProcessEnded
-from gputune.client.context.verifying.distance import Compared, distance, told
+from gputune.client.context.verifying.distance import ALLOWED, Compared, distance, told
 from gputune.client.context.verifying.origin import Origin
 from gputune.client.context.verifying.same_model import Outputs, check_interface, compare_outputs, model_outputs
 from gputune.client.errors import ConfigError, DeviceOrContextError, OtherModel
@@ -88,12 +88,33 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Entries:
+    """Hold what onnxruntime ran a quantised model with. told: entries of its configuration; deviation: how far its
+    outputs without them are from those with them, by their largest value."""
+
+    told: Mapping[str, str]
+    deviation: float
+
+    @property
+    def line(self) -> str:
+        """Return it for people."""
+        entries = ", ".join(f"{name}={value}" for name, value in self.told.items())
+        off = f"by default its outputs differ by {self.deviation:.2g} of their largest value"
+        advice = "" if self.deviation <= ALLOWED else ": set this wherever onnxruntime runs the model"
+        return f"onnxruntime ran with {entries}; {off}{advice}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {"entries": dict(self.told), "default_deviation": self.deviation}
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Hold the result of a comparison; the first contender is the context. device: where contexts ran; threads: of the
     other engines, which run on the CPU; seconds: what the rounds took; load: how busy this machine was, as LoadRecord
     says it; precision_mode, tuning: of the context; outputs: what comparing the context's outputs with those of the
     model has shown, by their names, None where nothing else computes the model; reference: what they were compared
-    with."""
+    with; entries: with which onnxruntime ran, None for a model that is not quantised."""
 
     model: str
     device: str
@@ -105,6 +126,7 @@ class Comparison:
     tuning: Tuning = "tuned"
     outputs: Mapping[str, Compared] | None = None
     reference: str = ""
+    entries: Entries | None = None
 
     @property
     def context(self) -> Measured:
@@ -132,6 +154,7 @@ class Comparison:
             "tuning": self.tuning,
             "reference": self.reference or None,
             "outputs": None if self.outputs is None else told(self.outputs),
+            "onnxruntime": None if self.entries is None else self.entries.to_dict(),
             "contenders": [each.to_dict() for each in self.contenders],
         }
 
@@ -216,11 +239,13 @@ def compare(
         began_s = time.monotonic()
         rounds_ns = rounds_of(contenders, seconds, progress)
         took_s = time.monotonic() - began_s
-        reference, outputs, deviations = "", None, dict[str, float]()
+        reference, outputs, deviations, entries = "", None, dict[str, float](), None
         if facts["computes"]:
             reference, right = _reference(model, facts["inputs"], constants, contenders)
-            outputs = None if right is None else compare_outputs(origin, first.outputs, right)
-            deviations = _deviations(contenders, 0 if right is None else telling_draw(right))
+            outputs = None if right is None else compare_outputs(origin, first.outputs, right, facts["steps"])
+            draw = 0 if right is None else telling_draw(right)
+            deviations = _deviations(contenders, draw, facts["steps"])
+            entries = _entries(contenders, draw) if facts["quantised"] else None
     first_name = UNTUNED if facts["tuning"] in records.UNTUNED else TUNED
     return Comparison(
         model=model.name,
@@ -233,6 +258,7 @@ def compare(
         tuning=facts["tuning"],
         outputs=outputs,
         reference=reference,
+        entries=entries,
     )
 
 
@@ -325,14 +351,28 @@ def _reference(
         return next(((each.name, each.outputs) for each in contenders[1:]), ("", None))
 
 
-def _deviations(contenders: Sequence[Contender], draw: int) -> dict[str, float]:
+def _deviations(contenders: Sequence[Contender], draw: int, steps: Mapping[str, float]) -> dict[str, float]:
     """Of all but the first, over the outputs of the model, which may be fewer than those of a context."""
     mine = contenders[0].outputs(draw)
+
+    def off(name: str, array: Any) -> float:
+        return distance(mine[name], array, steps.get(name, 0.0))
+
     return {
-        each.name: max(distance(mine[name], array) for name, array in outputs.items() if name in mine)
+        each.name: max(off(name, array) for name, array in outputs.items() if name in mine)
         for each in contenders[1:]
         if (outputs := each.outputs(draw)).keys() & mine.keys()
     }
+
+
+def _entries(contenders: Sequence[Contender], draw: int) -> Entries | None:
+    """Return with which entries onnxruntime ran, and whether that matters here; None if it did not run."""
+    own = next((each for each in contenders if "entries" in each.facts), None)
+    if own is None:
+        return None
+    outputs, default = own.outputs(draw), own.beside(f"{own.name} by default", entries={}).outputs(draw)
+    off = (distance(array.astype(float), outputs[name].astype(float)) for name, array in default.items())
+    return Entries(own.facts["entries"], max(off))
 
 
 def _tensors(told: Sequence[Mapping[str, Any]]) -> tuple[TensorRecord, ...]:

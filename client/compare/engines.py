@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputune.client.context.verifying.exactness import quantised_graphs, steps_of
 from gputune.client.context.verifying.origin import tuning_of
 from gputune.core.dtypes import FLOAT
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.model import open_any
+from gputune.runtime.onnxruntime import EXACT_PRODUCTS
 
 Arrays = dict[str, Any]
 """By name, numpy arrays."""
@@ -92,6 +94,8 @@ class ContextEngine(TimedEngine):
             "warnings": list(self._executor.warnings),
             "threads": on.compute_units if on.device_type == "cpu" else None,
             "precision_mode": self._precision_mode,
+            "steps": steps_of(self._executor),
+            "quantised": bool(quantised_graphs(self._executor.header)),
         }
 
     @property
@@ -110,15 +114,20 @@ class ContextEngine(TimedEngine):
 
 
 class OnnxRuntimeEngine(TimedEngine):
-    """onnxruntime's CPU provider, as `onnxruntime_session` opens it."""
+    """onnxruntime's CPU provider, as `onnxruntime_session` opens it. entries: of its configuration."""
 
     def __init__(
-        self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
+        self,
+        model: str,
+        inputs: list[dict[str, Any]],
+        threads: int,
+        constants: Mapping[str, Any] | None = None,
+        entries: Mapping[str, str] = EXACT_PRODUCTS,
     ) -> None:
         self._drawn = partial(inputs_of, inputs, constants)
         self._inputs = self._drawn()
-        self._session = onnxruntime_session(model, threads)
-        self.facts: Mapping[str, Any] = {}
+        self._session = onnxruntime_session(model, threads, entries=entries)
+        self.facts: Mapping[str, Any] = {"entries": dict(entries)}
 
     def timed(self) -> float:
         return nanoseconds(lambda: self._session.run(None, self._inputs))
@@ -150,17 +159,19 @@ class OpenVinoEngine(TimedEngine):
         del self._request
 
 
-def onnxruntime_session(model: str, threads: int, profile: str = "") -> Any:
+def onnxruntime_session(
+    model: str, threads: int, profile: str = "", entries: Mapping[str, str] = EXACT_PRODUCTS
+) -> Any:
     """With all optimisations, a thread on each core as far as there are cores; pins this thread to the first of them.
-    Products of bytes are exact: without VNNI their sums saturate otherwise. profile: where a profile is written, if
-    any; what its name begins with."""
+    profile: where a profile is written, if any; what its name begins with. entries: of its configuration."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3  # errors only
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
     cores = _cores()
     if threads <= len(cores):
         os.sched_setaffinity(0, {cores[0]})  # this thread works along; processors count from 1 for the others

@@ -106,8 +106,12 @@ class Contender:
         self.heard: Callable[[Mapping[str, object]], object] = lambda state: None
         """Hears the state of its process "before" and "after" each block."""
         self._process = process
-        self._how = {"engine": engine, "arguments": dict(arguments)}
+        self._how: dict[str, Any] = {"engine": engine, "arguments": dict(arguments)}
         self.facts = self.open_again()
+
+    def beside(self, name: str, **arguments: object) -> Contender:
+        """Open another contender in its process, with other arguments. Raises DeviceOrContextError."""
+        return Contender(name, self._process, self._how["engine"], {**self._how["arguments"], **arguments})
 
     def open_again(self) -> dict[str, Any]:
         """Close its engine, open it again, and return its facts. Raises DeviceOrContextError."""

@@ -79,6 +79,11 @@ class Plan:
             nodes[operation.task] = (*nodes.get(operation.task, ()), *operation.nodes)
         return nodes
 
+    @property
+    def steps(self) -> Mapping[str, float]:
+        """Return how far apart two numbers of the graph's tensors are, of those that floats are rounded to."""
+        return {} if self.exactness is None else self.exactness.steps
+
     def root(self, tensor: str) -> str:
         """Return the tensor whose memory `tensor` is: itself unless it is a view."""
         return self.aliases.get(tensor, tensor)

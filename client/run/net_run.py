@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gputune.client.context.verifying.distance import Compared, allowed_for
+from gputune.client.context.verifying.exactness import steps_of
 from gputune.client.context.verifying.origin import Origin, tuning_of
 from gputune.client.context.verifying.same_model import check_outputs, compare_lines
 from gputune.client.errors import ConfigError
@@ -155,7 +156,7 @@ def compared(job: Job, origin: Origin) -> dict[str, Compared]:
         raise ConfigError(f"--verify: the device {executor.device.name} computes nothing; choose another")
     graph = executor.graph
     lines = (read_inputs(line, graph.inputs) for line in job.lines)
-    return compare_lines(origin, graph, lambda inputs: job.infer(inputs)[0], lines)
+    return compare_lines(origin, graph, lambda inputs: job.infer(inputs)[0], lines, steps_of(executor))
 
 
 def verified(job: Job, origin: Origin, found: Mapping[str, Compared]) -> str:

@@ -223,6 +223,7 @@ def test_a_session_runs_our_nodes_on_our_device(
     devices, options = session.options.provider
     assert [device.ep_name for device in devices] == [plugin.ep_name()] and options == {"device": "0"}
     assert session.options.entries["session.intra_op.allow_spinning"] == said
+    assert session.options.entries["session.x64quantprecision"] == "1"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ ALLOWED = 1e-3
 ALLOWED_ROUNDINGS = 20.48
 """The least that is allowed, in roundings to the type in which tensors are stored: 1e-2 with the 11 bits of float16, as
 in docs/accuracy.md."""
+STEPPED = 1e-3
+"""This share of a quantised tensor, or one element, may be a step off where floats are rounded to its numbers: one that
+is all but halfway between two of them may become either, since kernels and onnxruntime add up in other orders."""
 TINY = 1e-6
 """A deviation that does not matter, however small a tensor is."""
 
@@ -26,14 +29,17 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Compared:
     """What comparing tensors has shown. error: the largest `distance`. values: how many were compared; blank: how many
-    of them are NaN or infinite on both sides, which any broken model computes alike."""
+    of them are NaN or infinite on both sides, which any broken model computes alike; stepped: how many are a step off,
+    as they may be."""
 
     error: float = 0.0
     values: int = 0
     blank: int = 0
+    stepped: int = 0
 
     def __add__(self, other: Compared) -> Compared:
-        return Compared(max(self.error, other.error), self.values + other.values, self.blank + other.blank)
+        counts = self.values + other.values, self.blank + other.blank, self.stepped + other.stepped
+        return Compared(max(self.error, other.error), *counts)
 
     @property
     def share(self) -> float:
@@ -46,17 +52,21 @@ class Compared:
         return 0 < self.values == self.blank
 
 
-def compared(got: Array, want: Array) -> Compared:
-    """Compare a tensor with what is right."""
+def compared(got: Array, want: Array, step: float = 0.0) -> Compared:
+    """Compare a tensor with what is right. step: as for `distance`."""
     blank = 0
     if got.shape == want.shape and is_float(got.dtype.name) and is_float(want.dtype.name):
         blank = int(np.count_nonzero(~np.isfinite(got) & ~np.isfinite(want)))
-    return Compared(distance(got, want), want.size, blank)
+    stepped = int(np.count_nonzero(_stepped(got, want, step)))
+    return Compared(distance(got, want, step), want.size, blank, stepped)
 
 
 def told(found: Mapping[str, Compared]) -> dict[str, dict[str, float]]:
     """Return what was found of outputs, by their names, as summaries for scripts tell it."""
-    return {name: {"deviation": one.error, "not_compared": one.share} for name, one in found.items()}
+    return {
+        name: {"deviation": one.error, "not_compared": one.share, "one_step_off": one.stepped / max(one.values, 1)}
+        for name, one in found.items()
+    }
 
 
 def check_compared(found: Mapping[str, Compared], remedy: str, whose: str = "") -> None:
@@ -76,11 +86,13 @@ def allowed_for(dtype: str) -> float:
     return max(ALLOWED, ALLOWED_ROUNDINGS * ELEMENT_TYPES[dtype].resolution)
 
 
-def distance(got: Array, want: Array) -> float:
+def distance(got: Array, want: Array, step: float = 0.0) -> float:
     """Return the largest difference by the largest value; infinite where shapes, types other than floats, or what is no
-    number differ. Of whole numbers and bools every one counts."""
+    number differ. Of whole numbers and bools every one counts. step: how far apart two numbers of a quantised tensor
+    are that floats are rounded to; STEPPED says how many elements may be so far off."""
     if got.shape != want.shape or not _alike(got, want):
         return float("inf")
+    got = np.where(_stepped(got, want, step), want, got) if step else got
     if not is_float(want.dtype.name):
         return 0.0 if np.array_equal(got, want) else float("inf")
     finite = np.isfinite(want)
@@ -91,18 +103,39 @@ def distance(got: Array, want: Array) -> float:
     return float(difference) / max(largest, TINY / ALLOWED)
 
 
+def _a_step_off(got: Array, want: Array, step: float) -> Array:
+    """Return which elements are one step off, within the rounding of floats."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(np.abs(got.astype(np.float64) - want.astype(np.float64)) - step)
+    return np.asarray(off <= 1e-3 * step)
+
+
+def _stepped(got: Array, want: Array, step: float) -> Array:
+    """Return which elements are one step off, as they may be; none if they are too many."""
+    if not step or got.shape != want.shape or not _alike(got, want):
+        return np.zeros(want.shape, np.bool_)
+    found = _a_step_off(got, want, step)
+    return np.asarray(found & (np.count_nonzero(found) <= _most_stepped(want)))
+
+
+def _most_stepped(want: Array) -> int:
+    return max(1, int(STEPPED * want.size))
+
+
 def _alike(got: Array, want: Array) -> bool:
     """Return whether both have the same type, or are floats: floats may be stored in another type than the model's."""
     return got.dtype == want.dtype or (is_float(got.dtype.name) and is_float(want.dtype.name))
 
 
-def in_words(got: Array, want: Array, allowed: float = ALLOWED) -> str:
-    """Return how far off a tensor is, and where most; for one that differs."""
+def in_words(got: Array, want: Array, allowed: float = ALLOWED, step: float = 0.0) -> str:
+    """Return how far off a tensor is, and where most; for one that differs. step: as for `distance`."""
     if got.shape != want.shape or not _alike(got, want):
         return f"{got.dtype.name} of shape {got.shape}, where {want.dtype.name} of {want.shape} is right"
-    error = distance(got, want)
+    error = distance(got, want, step)
     place = np.unravel_index(int(_badness(got, want).argmax()), want.shape)
     where = f"{_number(got[place])} at {list(map(int, place))}, where {_number(want[place])} is right"
+    if step and (count := np.count_nonzero(_a_step_off(got, want, step))) > (most := _most_stepped(want)):
+        where += f"; {count} of {want.size} elements are one step off, {most} may be"
     if error == float("inf"):
         return where
     return f"off by {error:.2g} of its largest value, {allowed:g} is allowed: {where}"
@@ -116,7 +149,8 @@ def _number(value: np.generic) -> str:
 def _badness(got: Array, want: Array) -> Array:
     """For each element how wrong it is; most where one of the two is no finite number."""
     if not is_float(want.dtype.name):
-        return np.asarray(got != want)
+        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        return np.asarray(np.where(got == want, 0.0, np.maximum(apart, 1.0)))  # of large ones float64 may say 0
     both = np.isfinite(got) & np.isfinite(want)
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     with np.errstate(invalid="ignore", over="ignore"):

@@ -73,9 +73,10 @@ class Divergence:
         sizes = [self._plan.tensors[self._in_model[place]].nbytes for place in known]
         for window in windows(sizes, WINDOW_BYTES, WINDOW_TENSORS):
             for place, got, want in self._compared([known[index] for index in window], inputs):
-                if distance(got, want) > self._allowed:
-                    name = self._plan.holds[self._in_model[place]].name
-                    return self._explained(place, name, in_words(got, want, self._allowed), inputs)
+                name = self._plan.holds[self._in_model[place]].name
+                step = self._plan.steps.get(name, 0.0)
+                if distance(got, want, step) > self._allowed:
+                    return self._explained(place, name, in_words(got, want, self._allowed, step), inputs)
                 self._agreeing.add(place)
         return None
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gputune.client.context.verifying.origin import Opened, graph_names
 from gputune.client.model.graph import IN_FLOATS
 from gputune.runtime.context.records import ContextHeader
 
@@ -18,10 +19,11 @@ def quantised_graphs(header: ContextHeader) -> dict[str, Mapping[str, Any]]:
     return {name: one for name, one in told.items() if _is_told(one)} if isinstance(told, dict) else {}
 
 
-def steps_of(header: ContextHeader, graph: str) -> dict[str, float]:
-    """Return how far apart two numbers of an output are, for those outputs of a graph that floats are rounded to."""
-    told = quantised_graphs(header).get(graph)
-    return {} if told is None else dict(told["steps"])
+def steps_of(model: Opened) -> dict[str, float]:
+    """Return how far apart two numbers of an output are, for those outputs of what is loaded that floats are rounded
+    to."""
+    told = quantised_graphs(model.header)
+    return {name: step for graph in graph_names(model) if graph in told for name, step in told[graph]["steps"].items()}
 
 
 def rounds_less(header: ContextHeader) -> bool:

@@ -118,8 +118,12 @@ def tuning_in_words(header: ContextHeader) -> str:
 
 def tuning_of(model: Opened) -> Tuning:
     """Return whether what is loaded is tuned: a graph, or one of the parts of a model."""
-    graphs = model.parts if isinstance(model, ModelInParts) else (model.graph,)
-    return model.header.tuning_of(*(graph.name for graph in graphs))
+    return model.header.tuning_of(*graph_names(model))
+
+
+def graph_names(model: Opened) -> list[str]:
+    """Return the names of the graphs that run for what is loaded."""
+    return [graph.name for graph in (model.parts if isinstance(model, ModelInParts) else (model.graph,))]
 
 
 def _few(files: Sequence[str]) -> str:

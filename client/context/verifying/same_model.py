@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gputune.client.context.verifying.distance import Compared, check_compared, compared
+from gputune.client.context.verifying.exactness import rounds_less
 from gputune.client.context.verifying.origin import Origin
 from gputune.client.errors import OtherModel, VerificationError
 from gputune.client.input_lists import constants_in
@@ -17,6 +19,8 @@ from gputune.client.model.oracle import Oracle
 from gputune.core.dtypes import is_float
 from gputune.runtime.application.made_up_inputs import random_inputs, telling_draw
 from gputune.runtime.context.records import GraphRecord, TensorRecord
+
+log = logging.getLogger(__name__)
 
 Outputs = Callable[[int], Mapping[str, Array]]
 """Computes outputs by name of the random inputs of a draw."""
@@ -67,14 +71,16 @@ def compare_lines(
     graph: GraphRecord,
     infer: Callable[[Mapping[str, Array]], Mapping[str, Array]],
     lines: Iterable[Mapping[str, Array]],
+    steps: Mapping[str, float],
 ) -> dict[str, Compared]:
     """Return what comparing the outputs of a graph with those of the model shows, by their names, on all of these
-    inputs. Raises OtherModel; ConfigError where onnxruntime is missing or cannot run the model; what `infer` raises."""
+    inputs. steps: as Exactness has them. Raises OtherModel; ConfigError where onnxruntime is missing or cannot run the
+    model; what `infer` raises."""
     check_interface(origin, graph)
     oracle = Oracle(origin.model).given(constants_of(origin, graph))
     found: dict[str, Compared] = {}
     for inputs in lines:
-        for name, one in _compared(origin, infer(inputs), oracle.run(inputs)).items():
+        for name, one in _compared(origin, infer(inputs), oracle.run(inputs), steps).items():
             found[name] = found.get(name, Compared()) + one
     return found
 
@@ -107,15 +113,19 @@ def _told(configuration: Mapping[str, Any], key: str, place: int) -> dict[str, A
     return own if isinstance(own, dict) else {}
 
 
-def compare_outputs(origin: Origin, context: Outputs, right: Outputs) -> dict[str, Compared]:
+def compare_outputs(
+    origin: Origin, context: Outputs, right: Outputs, steps: Mapping[str, float]
+) -> dict[str, Compared]:
     """Return what comparing the outputs that both have shows, by their names, on the random inputs that leave as few of
-    the right ones NaN or infinite as possible. Raises OtherModel for another shape or type, which a model may leave
-    open."""
+    the right ones NaN or infinite as possible. steps: as Exactness has them. Raises OtherModel for another shape or
+    type, which a model may leave open."""
     draw = telling_draw(right)
-    return _compared(origin, context(draw), right(draw))
+    return _compared(origin, context(draw), right(draw), steps)
 
 
-def _compared(origin: Origin, mine: Mapping[str, Array], right: Mapping[str, Array]) -> dict[str, Compared]:
+def _compared(
+    origin: Origin, mine: Mapping[str, Array], right: Mapping[str, Array], steps: Mapping[str, float]
+) -> dict[str, Compared]:
     pairs = {name: (mine[name], array) for name, array in right.items() if name in mine}
     for name, (own, array) in pairs.items():
         if own.shape != array.shape or not _alike(own.dtype.name, array.dtype.name):
@@ -123,11 +133,15 @@ def _compared(origin: Origin, mine: Mapping[str, Array], right: Mapping[str, Arr
                 f"{origin.words}: output {name!r} is {own.dtype}{list(own.shape)}, and {array.dtype}"
                 f"{list(array.shape)} of the model; make a context from {origin.model}"
             )
-    return {name: compared(own, array) for name, (own, array) in pairs.items()}
+    return {name: compared(own, array, steps.get(name, 0.0)) for name, (own, array) in pairs.items()}
 
 
 def check_outputs(origin: Origin, found: Mapping[str, Compared], allowed: float) -> None:
-    """Check what `compare_outputs` has found. Raises VerificationError for outputs that differ, NothingCompared."""
+    """Check what `compare_outputs` has found, unless the context rounds less than its model. Raises VerificationError
+    for outputs that differ, NothingCompared."""
+    if any(map(rounds_less, origin.headers)):
+        log.warning(f"{origin.context} was made with --quantised float, so its outputs are not those of {origin.model}")
+        return
     worst = max(found, key=lambda name: found[name].error, default=None)
     pair = f"{origin.context} and {origin.model}"
     if worst is not None and (error := found[worst].error) > allowed:

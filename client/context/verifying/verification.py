@@ -105,7 +105,7 @@ class Verifier:
         found: dict[str, Compared] = {}
         executor = RemoteExecutor(self.client, context, decision.plan.name, strict=False)
         try:
-            wrong = self._wrong(executor, inputs, found, allowed_for(decision.plan.coarsest))
+            wrong = self._wrong(executor, inputs, found, decision.plan)
         finally:
             executor.close()
         if wrong is not None:
@@ -119,7 +119,8 @@ class Verifier:
         check_compared(found, REMEDY, f"graph {decision.plan.name!r}: ")
         for name, one in found.items():
             told = f"output {name!r} of graph {decision.plan.name!r}"
-            log.info(f"verified: {told} is off by at most {one.error:.1e} of its largest value")
+            stepped = f", and {one.stepped} of {one.values} values by a step" if one.stepped else ""
+            log.info(f"verified: {told} is off by at most {one.error:.1e} of its largest value{stepped}")
         return found
 
     def _wrong(
@@ -127,17 +128,19 @@ class Verifier:
         executor: RemoteExecutor,
         inputs: Sequence[Mapping[str, Array]],
         found: dict[str, Compared],
-        allowed: float,
+        plan: Plan,
     ) -> tuple[Mapping[str, Array], str, str] | None:
         """Return the first inputs on which an output differs, the output and how; `found` gets what all until then
         show."""
+        allowed, steps = allowed_for(plan.coarsest), plan.steps
         for given in inputs:
             got = executor.run_timed(given)[0]
             for name, want in self._wanted(got, given):
-                one = compared(got[name], want)
+                step = steps.get(name, 0.0)
+                one = compared(got[name], want, step)
                 found[name] = found.get(name, Compared()) + one
                 if one.error > allowed:
-                    return given, name, in_words(got[name], want, allowed)
+                    return given, name, in_words(got[name], want, allowed, step)
         return None
 
     def _wanted(self, got: Mapping[str, Array], inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

@@ -11,6 +11,7 @@ from gputune.client.model.graph import TensorInfo
 from gputune.client.model.importer import check_declared
 from gputune.client.model.parts.tensors import described_tensor
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.runtime.onnxruntime import EXACT_PRODUCTS
 
 NAMES = {**{name: name for name in ELEMENT_TYPES}, "float": FLOAT, "double": "float64"}
 """numpy's names of onnxruntime's element types."""
@@ -51,7 +52,8 @@ def host_session(model: onnx.ModelProto, path: Path, spins: bool) -> Any:
     spins: whether threads wait for work by spinning. Raises ConfigError, ModelError."""
     onnxruntime = _onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
+    for name, value in {"session.intra_op.allow_spinning": str(int(spins)), **EXACT_PRODUCTS}.items():
+        options.add_session_config_entry(name, value)
     return _opened(onnxruntime, options, model, path)
 
 

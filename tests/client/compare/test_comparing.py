@@ -3,12 +3,14 @@
 import json
 import math
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as Xml
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 
 from gputune.client.compare import comparing
 from gputune.client.compare.chart import chart
-from gputune.client.compare.comparing import Comparison, Measured
+from gputune.client.compare.comparing import Comparison, Entries, Measured
 from gputune.client.compare.turns import Contender, Process
 from gputune.client.errors import DeviceOrContextError
 from gputune.client.progress import SILENT, Progress
@@ -27,6 +29,7 @@ from gputune.client.tuning.measuring.sequential import Gain, gain_of
 from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
+from tests.client.model.test_quantised import MATRIX, Given, model_of
 from tests.waiting import becomes
 
 pytestmark = pytest.mark.slow  # each starts processes
@@ -59,6 +62,40 @@ def test_ratios_are_those_of_the_same_rounds() -> None:
     gains = comparing.gains_of("tuned", times)
     assert (gains["untuned"].low, gains["untuned"].high, gains["untuned"].rounds) == (2, 2, 32)
     assert (gains["onnxruntime"].median, gains["onnxruntime"].rounds) == (1, 20)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "said"),
+    [
+        (1e-4, "onnxruntime ran with a=1; by default its outputs differ by 0.0001 of their largest value"),
+        (
+            0.85,
+            "onnxruntime ran with a=1; by default its outputs differ by 0.85 of their largest value: set this "
+            "wherever onnxruntime runs the model",
+        ),
+    ],
+)
+def test_it_is_said_whether_an_entry_of_onnxruntime_matters(deviation: float, said: str) -> None:
+    found = replace(comparison(), entries=Entries({"a": "1"}, deviation))
+    assert found.entries is not None and found.entries.line == said
+    assert found.to_dict()["onnxruntime"] == {"entries": {"a": "1"}, "default_deviation": deviation}
+    assert comparison().to_dict()["onnxruntime"] is None
+
+
+def test_products_of_bytes_saturate_without_the_entry(tmp_path: Path) -> None:
+    """On x86 processors without VNNI; elsewhere both are the same."""
+    full = np.full((96, 40), 127, np.int8)
+    given = Given("(float[3,96] x) => (float[3,40] y)", MATRIX + "y = MatMul(d, v)", weights={"matrix": full})
+    model = models.save(model_of(given), tmp_path)
+    tensor = {"name": "x", "shape": [3, 96], "dtype": "float32"}
+    with Process() as process:
+        arguments = {"model": str(model), "inputs": [tensor], "threads": 1}
+        own = Contender("onnxruntime", process, "onnxruntime", arguments)
+        found = comparing._entries([own], 0)
+    assert found is not None and found.told == {"session.x64quantprecision": "1"}
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    saturates = platform.machine() == "x86_64" and "vnni" not in flags
+    assert (found.deviation > 0.01) == saturates
 
 
 def test_a_contender_that_is_known_takes_no_part_any_more() -> None:

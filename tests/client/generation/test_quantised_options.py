@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 import gputune as api
 from gputune.client.context.verifying.exactness import quantised_graphs, rounds_less, steps_of
 from gputune.client.errors import ConfigError
-from gputune.runtime.context.records import ContextHeader
 from tests.client import models
 from tests.client.commands import Generate, Gputune
 from tests.client.model.test_quantised import MATRIX, Given, model_of
@@ -119,9 +119,9 @@ GOOD: dict[str, Any] = {"rules": "exact", "whole_numbers": {}, "exceptions": [],
     ],
 )  # fmt: skip
 def test_what_a_file_says_in_another_form_is_not_believed(generate: Generate, told: object) -> None:
-    header: ContextHeader = generate().header
-    good, bad = (
-        replace(header, configuration={**header.configuration, "quantised_graphs": one}) for one in ({"g": GOOD}, told)
-    )
-    assert (quantised_graphs(good), steps_of(good, "g"), steps_of(good, "h")) == ({"g": GOOD}, {"y": 1}, {})
-    assert (quantised_graphs(bad), steps_of(bad, "g")) == ({}, {})
+    header = generate().header
+    name = header.graphs[0].name
+    for said, graphs, steps in (({name: GOOD}, {name: GOOD}, {"y": 1}), ({"h": GOOD}, {"h": GOOD}, {}), (told, {}, {})):
+        changed = replace(header, configuration={**header.configuration, "quantised_graphs": said})
+        opened = SimpleNamespace(header=changed, graph=header.graphs[0])
+        assert (quantised_graphs(changed), steps_of(opened)) == (graphs, steps)

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.context.verifying.distance import Compared, check_compared, compared, distance, in_words
+from gputune.client.context.verifying.distance import (
+    ALLOWED,
+    Compared,
+    check_compared,
+    compared,
+    distance,
+    in_words,
+    told,
+)
 from gputune.client.errors import NothingCompared, VerificationError
 from gputune.client.model.graph import Array
 
@@ -28,6 +36,49 @@ def floats(values: list[Any]) -> Array:
 def test_a_difference_is_said_with_its_place(got: Array, want: Array, words: str) -> None:
     assert distance(got, want) > 0
     assert words in in_words(got, want)
+
+
+def stepped(count: int, by: float, dtype: str = "uint8", size: int = 2000) -> tuple[Array, Array]:
+    """A tensor of numbers of 1.5, and the same with some of them off."""
+    want = (1.5 * (np.arange(size) % 100) if dtype == "float32" else np.arange(size) % 100 + 1).astype(dtype)
+    got = want.copy()
+    got[np.arange(count) * 7 + 3] += np.array(by).astype(dtype)
+    return got, want
+
+
+@pytest.mark.parametrize(
+    ("pair", "step", "right", "counted"),
+    [
+        (stepped(2, 1), 1.0, True, 2),
+        (stepped(2, 1), 0.0, False, 0),
+        (stepped(3, 1), 1.0, False, 0),
+        (stepped(1, 2), 1.0, False, 0),
+        (stepped(1, 1, size=9), 1.0, True, 1),
+        (stepped(2, 1, size=19), 1.0, False, 0),
+        (stepped(1, -1, "int8"), 1.0, True, 1),
+        (stepped(1, 1.5, "float32"), 1.5, True, 1),
+        (stepped(3, 1.5, "float32"), 1.5, False, 0),
+        (stepped(1, 3.0, "float32"), 1.5, False, 0),
+        (stepped(1, 0.75, "float32"), 1.5, False, 0),
+        (stepped(9, 1e-3, "float32"), 1.5, True, 0),
+        ((np.array([1], np.uint8), np.array([[1]], np.uint8)), 1.0, False, 0),
+        ((floats([np.nan, 1]), floats([np.nan, 2.5])), 1.5, True, 1),
+        ((floats([np.nan, 1]), floats([1, 1])), 1.5, False, 0),
+    ],
+)
+def test_few_numbers_may_be_a_step_off(pair: tuple[Array, Array], step: float, right: bool, counted: int) -> None:
+    got, want = pair
+    found = compared(got, want, step)
+    assert (found.error <= ALLOWED, found.stepped) == (right, counted)
+    assert found + found == Compared(found.error, 2 * found.values, 2 * found.blank, 2 * counted)
+    share = told({"y": found})["y"]["one_step_off"]
+    assert share == counted / want.size
+
+
+def test_too_many_steps_are_told_with_their_number() -> None:
+    words = in_words(*stepped(9, 1), step=1.0)
+    assert words == "5 at [3], where 4 is right; 9 of 2000 elements are one step off, 2 may be"
+    assert "7 at [3], where 4 is right" in in_words(*stepped(2, 3), step=1.0)
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_outputs_are_compared_on_inputs_that_tell(tmp_path: Path, body: str, bla
     text = "s = Constant<value_ints=[8]>() o = Constant<value_float=0.0>() " + body
     path = models.save(models.build("(float[2,4] x) => (float[8] y)", text), tmp_path)
     right, beside = model_outputs(path, (X,), {}), origin(tmp_path, PLAIN)
-    assert compare_outputs(beside, right, right) == {"y": Compared(0.0, 8, blank)}
-    wrong = compare_outputs(beside, lambda draw: {"y": 2 * right(draw)["y"], "more": np.zeros(3)}, right)
+    assert compare_outputs(beside, right, right, {}) == {"y": Compared(0.0, 8, blank)}
+    wrong = compare_outputs(beside, lambda draw: {"y": 2 * right(draw)["y"], "more": np.zeros(3)}, right, {})
     assert (wrong["y"].error > 0.5) == (not blank)
 
 
@@ -150,6 +150,13 @@ def test_outputs_are_compared_on_inputs_that_tell(tmp_path: Path, body: str, bla
 def test_a_shape_or_type_that_a_model_left_open_is_found_in_its_outputs(tmp_path: Path, other: models.Array) -> None:
     beside, mine = origin(tmp_path, OPEN), np.zeros(8, np.float32)
     with pytest.raises(OtherModel, match=r"output 'y' is float32\[8\], and (float32|int64)\[.*\] of the model"):
-        compare_outputs(beside, lambda draw: {"y": mine}, lambda draw: {"y": other})
-    half = compare_outputs(beside, lambda draw: {"y": mine.astype(np.float16)}, lambda draw: {"y": mine})
+        compare_outputs(beside, lambda draw: {"y": mine}, lambda draw: {"y": other}, {})
+    half = compare_outputs(beside, lambda draw: {"y": mine.astype(np.float16)}, lambda draw: {"y": mine}, {})
     assert half == {"y": Compared(0.0, 8, 0)}
+
+
+def test_outputs_of_a_context_that_rounds_less_are_not_judged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = {"rules": "float", "whole_numbers": {}, "exceptions": [], "steps": {}}
+    beside = origin(tmp_path, PLAIN, quantised_graphs={"main": told})
+    check_outputs(beside, {"y": Compared(0.5, 8)}, 1e-3)
+    assert "c.bin was made with --quantised float, so its outputs are not those of" in caplog.text
