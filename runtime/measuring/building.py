@@ -19,6 +19,7 @@ from gputune.runtime.measuring.verification import (
     damage,
     guarded,
     reference_of,
+    unlike,
     what_is_wrong,
 )
 from gputune.runtime.measuring.watcher import Course
@@ -66,6 +67,7 @@ class VariantBuilder:
         want = backend.read(request.reference).view(array_type(request.dtype))
         self._want = reference_of(want, request.relative, request.absolute, request.dtype)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
+        self._unlike = unlike(backend, self._want)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
         self._inputs.fill()
@@ -115,7 +117,7 @@ class VariantBuilder:
         circle that would hold them until the garbage collector comes by."""
         self._packed.clear()
         self._scratch.clear()
-        del self._inputs, self._output
+        del self._inputs, self._output, self._unlike
 
     @property
     def _ahead(self) -> dict[int, Variant]:
@@ -194,6 +196,8 @@ class VariantBuilder:
         backend, request = self._backend, self._request
         for buffer in (self._output, *scratch.values()):
             buffer.poison(backend)
+        if self._unlike is not None:
+            backend.copy(self._unlike, self._output.inner)
         backend.finish()
         known_to_end = self._current == request.baseline_number  # it may be slow, but it has run before
         try:

@@ -4,6 +4,9 @@ Every buffer of a kernel lies between two guard regions of one allocation, fille
 NaN. Bytes of an output that stay NaN were never written. A changed guard was written out of bounds. A read beyond an
 input makes the output NaN.
 
+Whole numbers have no NaN: the pattern is 255 or -1, which may be right. So each byte is the complement of what it has
+to become. One that is not written is wrong in any case, which a second launch with another pattern would show.
+
 The size of the guards decides how far a stray write is noticed. Kernels write through outputs and scratch, so these
 have wide guards: an index that is wrong by a row or a plane writes far away. To check both guards of one buffer costs 2
 ms, a hundredth of the time to compile a variant. Guards of four times the size would cost ten times as long, because
@@ -69,6 +72,15 @@ def guarded(backend: Backend, nbytes: int, wide: bool = False) -> GuardedBuffer:
     whole = backend.allocate(nbytes + 2 * guard_bytes)
     buffer = GuardedBuffer(whole, backend.part(whole, guard_bytes, nbytes), guard_bytes)
     buffer.poison(backend)
+    return buffer
+
+
+def unlike(backend: Backend, reference: Reference) -> Buffer | None:
+    """Return a buffer in which each byte differs from the reference; None for floats, which poison tells apart."""
+    if is_float(reference.dtype):
+        return None
+    buffer = backend.allocate(reference.values.nbytes)
+    backend.write(buffer, ~np.ascontiguousarray(reference.values).view(np.uint8))
     return buffer
 
 

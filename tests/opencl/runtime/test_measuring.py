@@ -352,3 +352,31 @@ def test_cold_samples_are_taken_by_the_devices_clock(programs: ProgramCache, val
     trial = run(programs, values, twice(3), protocol=replace(QUICK, cold=True)).trials[0]
     assert (trial.status, trial.measured["cold"], trial.measured["timing"]) == ("ok", True, "event")
     assert 1 <= trial.measured["launches_per_sample"] <= 16
+
+
+PART = """
+__kernel void part(__global const TYPE *x, __global TYPE *output, const int count) {
+    const int i = get_global_id(0);
+    if (i < count) output[i] = x[i];
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "bool"])
+def test_a_whole_number_that_is_not_written_is_wrong_whatever_it_should_be(programs: ProgramCache, dtype: str) -> None:
+    """Also if it should be the pattern with which outputs are filled."""
+    ctype = {"uint8": "uchar", "bool": "uchar", "int8": "char", "int16": "short", "int32": "int", "int64": "long"}[
+        dtype
+    ]
+    values = np.full(64, 0xFF if dtype == "uint8" else -1).astype(dtype)
+    buffer = programs.backend.upload(values)
+    variants = [
+        Variant({"count": count}, (), Launch(PART, "part", f"-DTYPE={ctype}", (64,), (64,), ("x", "output", count)), {})
+        for count in (64, 63)
+    ]
+    asked = MeasureRequest("t", numbered(variants), {"x": buffer}, buffer, 0, 0, Work(1, 1), QUICK, dtype=dtype)
+    right, wrong = measure(programs, asked).trials
+    assert (right.status, wrong.status) == ("ok", "correctness"), wrong
+    assert (
+        f"1 of 64 elements are wrong, first at 63: {'254' if dtype == 'bool' else int(~values[63])} in" in wrong.message
+    )
