@@ -493,5 +493,5 @@ def far_off(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> str:
     """What is wrong with a result; empty when it is right."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
-    scale = 1e-4 * (1 + np.abs(want).max(initial=0))
+    scale = 1e-4 * (1.0 + float(np.abs(want).max(initial=0)))
     return "" if np.allclose(got, want, 0, scale, equal_nan=True) else f"off by {np.nanmax(np.abs(got - want))}"

@@ -2,9 +2,10 @@
 
 A node's level is the highest of its producers, and one more if it runs on the device and reads what the host computes.
 The device's nodes of one level are a part. So no path leaves a part and comes back, and each part is a graph that runs
-at once. Two kinds of nodes stay on the host though they could run: a part with a small share of the multiply-adds,
-because each part costs a wait of its own; and a part that hands over more numbers than it does multiply-adds, because
-that takes longer than to compute it.
+at once. Three kinds of nodes stay on the host though they could run: a part with a small share of the multiply-adds,
+because each part costs a wait of its own; a part that hands over more numbers than it does multiply-adds, because
+that takes longer than to compute it; and what belongs to a quantised product of which a node cannot run. Such a group
+is in one part otherwise.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gputune.client.model.importer import (
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts.host_types import host_types
 from gputune.client.model.parts.multiply_adds import multiply_adds
+from gputune.client.model.parts.quantised_groups import QuantisedGroup, quantised_groups
 from gputune.client.model.parts.stated_types import stated_types
 from gputune.client.model.parts.tensors import constant_tensor, described_tensor
 from gputune.core.dtypes import ELEMENT_TYPES
@@ -44,6 +46,7 @@ LEAST_PER_BYTE = 0.25
 cores of a CPU do ten while they copy it, so this is certain wherever the rest runs."""
 TOO_SMALL = f"their parts have less than {LEAST_SHARE:.0%} of the multiply-adds"
 COSTLY = "their parts hand over more numbers than they do multiply-adds"
+TOGETHER = "a node of their quantised group cannot"
 MOST_ROUNDS = 3
 """So often onnxruntime is asked for shapes that follow from those which it knew before."""
 
@@ -222,6 +225,7 @@ class _Scope:
             elif unknown := next(filter(None, map(self._unknown, nodes)), None):
                 self._stay([place], f"the shapes after {self._origin_of(unknown)} are unknown")
         self._inner = {place: found for place in sorted(self._on_host) if (found := self._branches(place))}
+        self._groups = list(quantised_groups(self._graph, imported.places))
 
     @classmethod
     def of(
@@ -307,6 +311,7 @@ class _Scope:
         """Cut until every part can be lowered and has its share."""
         on_host = self._on_host
         while True:
+            self._keep_groups(on_host)
             needed = self._needed(on_host)
             parts, small, costly, refused = list[Part](), set[int](), set[int](), set[int]()
             whole = work.is_one and not any(self._is_host(place, on_host) for place in needed)
@@ -338,6 +343,18 @@ class _Scope:
         }
         reasons = Counter(self._why[place] for place in host if place in self._why)
         return Cut(self._imported, tuple(parts), inner, host, reasons, self._misfit)
+
+    def _keep_groups(self, on_host: set[int]) -> None:
+        """Let quantised groups stay on the host of which a node cannot run, or belongs to another such group, too."""
+        left = list(self._groups)
+        while found := [each for each in left if any(self._is_broken(place, each, on_host) for place in each.every)]:
+            left = [each for each in left if each not in found]
+            for each in found:
+                self._stay(each.own, TOGETHER)
+
+    def _is_broken(self, place: int, group: QuantisedGroup, on_host: set[int]) -> bool:
+        why = self._why.get(place)
+        return place in on_host and (why is None or (why == TOGETHER and place in group.own))
 
     def _stay(self, places: Iterable[int], why: str) -> None:
         """Let nodes stay on the host that could run, and note why."""
@@ -407,8 +424,11 @@ class _Scope:
             makers = {self._makers[name] for name in self._reads(place, on_host) if name in self._makers}
             ups = (levels[maker] + (not host and self._is_host(maker, on_host)) for maker in makers)
             levels[place] = max(ups, default=0)
-            if not host:
-                found.setdefault(levels[place], set()).add(place)
+        for group in self._groups:
+            inside = [place for place in group.every if place in levels and not self._is_host(place, on_host)]
+            levels |= dict.fromkeys(group.own.intersection(inside), max((levels[place] for place in inside), default=0))
+        for place in (place for place in levels if not self._is_host(place, on_host)):
+            found.setdefault(levels[place], set()).add(place)
         return [found[level] for level in sorted(found)]
 
     def _part(self, places: set[int], needed: set[int], on_host: set[int]) -> Graph:
