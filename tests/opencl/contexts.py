@@ -114,11 +114,11 @@ def written(
     return paths
 
 
-def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
-    """Write a context of a plan with persistent kernels."""
+def contexts(backend: Backend, plan: Plan, path: Path, persistent: bool = True) -> Path:
+    """Write a context of a plan. persistent: with persistent kernels."""
     limits = device_limits(backend.identity)
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
-    built = build(plan, outcomes, compiling(backend), persistent=True)
+    built = build(plan, outcomes, compiling(backend), persistent=persistent)
     device = backend.identity.to_dict()
     own_kernels: dict[str, Any] = {"op_packages": []}
     write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", own_kernels, {}))
