@@ -18,7 +18,7 @@ from onnx import TypeProto, helper
 from gputune.client.errors import ModelError, Refusal
 from gputune.client.model.graph import Array, Graph, Names, Node, Scaled, TensorInfo
 from gputune.client.model.importer.deciding import Deciding
-from gputune.client.model.importer.definitions import NotDefined
+from gputune.client.model.importer.definitions import NotDefined, is_defined
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, as_scaled, folded
 from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
@@ -166,7 +166,7 @@ class GraphBuilder:
     def _expand(self, index: int, node: onnx.NodeProto) -> bool:
         """Visit the body of an operator that no kernel knows, where ONNX defines one."""
         operator = operator_of(node)
-        if is_supported(operator):
+        if is_supported(operator) and not is_defined(node, self.opset):
             return False
         if any(name not in self.tensors for name in node.input if name):
             return False

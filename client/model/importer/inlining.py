@@ -16,7 +16,7 @@ import onnx.inliner
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from gputune.client.model.graph import Names
-from gputune.client.model.importer.definitions import DOMAIN, body_of_microsoft, is_of_microsoft
+from gputune.client.model.importer.definitions import defined_body, is_defined
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import every_node
 
@@ -27,12 +27,10 @@ MOST_NODES = 100_000
 def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
     """Return the function that defines a node's operator in this operator set, None where there is none. `types` are
     those of its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
-    if node.domain == DOMAIN:
-        return body_of_microsoft(node, opset, types)
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
-        return None
+        return defined_body(node, opset, types)
     content = _newest(schema.function_opset_versions, opset, schema.get_function_with_opset_version)
     if not content and schema.context_dependent_function_opset_versions:
         given, known = node.SerializeToString(), [each.SerializeToString() for each in types]
@@ -62,12 +60,10 @@ def _squeeze_rows_only(nodes: Iterable[NodeProto]) -> None:
 
 def has_body(node: NodeProto, opset: int) -> bool:
     """Return whether there may be a function that defines a node's operator."""
-    if is_of_microsoft(node):
-        return True
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
-        return False
+        return is_defined(node, opset)
     return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
 
 
@@ -167,7 +163,7 @@ def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) ->
 
 def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
     """Yield the attributes that a node leaves to its schema."""
-    if node.domain == DOMAIN:
+    if is_defined(node, opset_of(body)):
         return
     schema = onnx.defs.get_schema(node.op_type, opset_of(body), node.domain)
     for name in body.attribute:

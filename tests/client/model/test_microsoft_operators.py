@@ -38,7 +38,6 @@ MATRIX, ROWS = several(BYTES, 40, 24), several(BYTES, 5, 40)
 S24 = (RANDOM.random(24) * 0.01 + 0.001).astype(FLOAT)
 BIAS = RANDOM.integers(-9000, 9000, 24).astype(np.int32)
 FLOATS = RANDOM.standard_normal((5, 40)).astype(FLOAT)
-LINES = RANDOM.standard_normal((2, 5, 24)).astype(FLOAT)
 S72 = (RANDOM.random(72) * 0.01 + 0.001).astype(FLOAT)
 SIGNED_QKV = RANDOM.integers(-60, 60, (24, 72)).astype(SIGNED)
 ATTENTION = [
@@ -86,8 +85,6 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "MatMulIntegerToFloat": (
         "MatMulIntegerToFloat", [ROWS, MATRIX, S, S24, Z, np.full(24, 130, BYTES), S24 * 100], {},
     ),
-    "FastGelu": ("FastGelu", [FLOATS], {}),
-    "FastGelu with a bias": ("FastGelu", [FLOATS, FLOATS[0, :]], {}),
     "QAttention": ("QAttention", ATTENTION, {"num_heads": 4}),
     "QAttention of int8 columns": (
         "QAttention", [*ATTENTION[:1], SIGNED_QKV, *ATTENTION[2:4], S72, None, BYTES(121), np.zeros(72, SIGNED)],
@@ -109,14 +106,8 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         "QEmbedLayerNormalization",
         [None if k in (1, 4, 10, 15) else value for k, value in enumerate(EMBEDDING)], {},
     ),
-    "SkipLayerNormalization": (
-        "SkipLayerNormalization", [LINES, LINES[::-1].copy(), S24, S24[::-1].copy(), S24 * 9], {"epsilon": 1e-6},
-    ),
-    "SkipLayerNormalization without bias": (
-        "SkipLayerNormalization", [LINES, LINES[::-1].copy(), S24], {"epsilon": 1e-12},
-    ),
 }  # fmt: skip
-ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere", "SkipLayerNormalization")
+ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere")
 """Of these the second value is computed, too."""
 
 

@@ -1,9 +1,13 @@
-"""A use of an operator, as definitions see it, and the error of one that is not known."""
+"""Write the body of one use of an operator, as text of ONNX."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import onnx
 import onnx.helper
-from onnx import NodeProto, TypeProto
+from onnx import NodeProto, TensorProto, TypeProto
+
+FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 class NotDefined(Exception):
@@ -14,9 +18,12 @@ class Use:
     """A node, of which the k-th input is called ik where a definition is written."""
 
     def __init__(self, node: NodeProto, opset: int, types: Sequence[TypeProto]) -> None:
-        self.attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+        self.attributes: dict[str, Any] = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
         self.opset = opset
+        self.lines: list[str] = []
         self._node, self._types = node, types
+
+    # what the node has
 
     @property
     def inputs(self) -> int:
@@ -30,11 +37,30 @@ class Use:
     def has(self, index: int) -> bool:
         return index < self.inputs and bool(self._node.input[index])
 
+    def wants(self, index: int) -> bool:
+        """Return whether the node has an output at a place."""
+        return index < len(self._node.output) and bool(self._node.output[index])
+
     def shape(self, index: int) -> tuple[int, ...]:
         return tuple(dim.dim_value for dim in self._types[index].tensor_type.shape.dim)
 
     def name(self, index: int) -> str:
         return f"i{index}" if self.has(index) else ""
+
+    @property
+    def float_type(self) -> int:
+        """The type of its first input of floats."""
+        every = (int(each.tensor_type.elem_type) for each in self._types)
+        return next((each for each in every if each in FLOAT_TYPES), TensorProto.FLOAT)
+
+    def flag(self, name: str) -> bool:
+        return bool(self.attributes.get(name, 0))
+
+    def options(self, *names: str) -> str:
+        """Write those of the attributes that the node has, for a part of it."""
+        given = {name: self.attributes[name] for name in names if name in self.attributes}
+        plain = {name: f'"{value.decode()}"' if isinstance(value, bytes) else value for name, value in given.items()}
+        return f"<{', '.join(f'{name} = {value}' for name, value in plain.items())}>" if plain else ""
 
     def call(self, op: str, *inputs: str) -> str:
         """Write a call without the inputs that are absent behind the others."""
@@ -62,13 +88,37 @@ class Use:
         """Write the zero of an input's type, as z0."""
         return f"n0 = Constant<value = float {{0.0}}>() z0 = Cast<to = {self._types[index].tensor_type.elem_type}>(n0)"
 
-    def normalised(self, value: str, gamma: str, beta: str) -> str:
-        """Write the normalisation of a tensor over its last axis, times gamma, plus beta if it is given, as y."""
-        epsilon = float(self.attributes.get("epsilon", 1e-12))
-        if self.opset >= 17:
-            return f"y = {self.call(f'LayerNormalization<axis = -1, epsilon = {epsilon!r}>', value, gamma, beta)}"
-        return (
-            f"m = ReduceMean<axes = [-1]>({value}) d = Sub({value}, m) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) "
-            f"small = Constant<value = float {{{epsilon!r}}}>() e = Add(v, small) r = Sqrt(e) q = Div(d, r) "
-            f"n = Mul(q, {gamma}) {f'y = Add(n, {beta})' if beta else 'y = Identity(n)'}"
-        )
+    # nodes by names that are made up
+
+    def let(self, expression: str) -> str:
+        """Write a node, and return the name of its result."""
+        self.lines.append(f"t{len(self.lines)} = {expression}")
+        return self.lines[-1].split()[0]
+
+    def number(self, value: float) -> str:
+        """Write a number of `float_type`."""
+        constant = self.let(f"Constant<value = float {{{float(value)!r}}}>()")
+        return constant if self.float_type == TensorProto.FLOAT else self.cast(constant, self.float_type)
+
+    def cast(self, name: str, dtype: int) -> str:
+        return self.let(f"Cast<to = {dtype}>({name})")
+
+    def ints(self, *values: int) -> str:
+        """Write whole numbers, as int64[n]."""
+        return self.let(f"Constant<value_ints = {list(values)}>()")
+
+    def integer(self, value: int) -> str:
+        """Write a whole number, as int64[]."""
+        return self.let(f"Constant<value_int = {value}>()")
+
+    def reshaped(self, name: str, *shape: int) -> str:
+        return self.let(f"Reshape({name}, {self.ints(*shape)})")
+
+    def turned(self, name: str, *order: int) -> str:
+        """Write a Transpose; none if axes stay where they are."""
+        return name if list(order) == sorted(order) else self.let(f"Transpose<perm = {list(order)}>({name})")
+
+    def cut(self, name: str, axis: int, start: int, end: int, step: int = 1) -> str:
+        """Write a Slice along one axis."""
+        bounds = ", ".join(self.ints(value) for value in (start, end, axis, step))
+        return self.let(f"Slice({name}, {bounds})")

@@ -7,6 +7,7 @@ import onnx.checker
 import onnx.onnx_cpp2py_export.checker as c_checker
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from gputune.client.model.importer.definitions import is_defined
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
 from gputune.client.model.importer.opening.ordering import check_defined, graphs_of, in_order
 
@@ -28,10 +29,11 @@ def checked(model: ModelProto, file: str | None = None) -> ModelProto:
         check_defined(ordered)
     except ValueError as error:
         raise onnx.checker.ValidationError(str(error)) from error
-    groups = [(node, opset) for node, opset in _nodes(ordered) if _is_per_group(node, opset)]
-    for node, opset in groups:
-        check_node(node, opset)
-    if not groups and ordered is model and all(map(_is_typed, (*model.graph.input, *model.graph.output))):
+    unknown = [(node, opset) for node, opset in _nodes(ordered) if _is_unknown(node, opset)]
+    for node, opset in unknown:
+        if _is_per_group(node, opset):
+            check_node(node, opset)
+    if not unknown and ordered is model and all(map(_is_typed, (*model.graph.input, *model.graph.output))):
         onnx.checker.check_model(file or model)
     else:
         onnx.checker.check_model(_in_plainer_terms(ordered))
@@ -59,6 +61,11 @@ def _is_per_group(node: NodeProto, opset: int) -> bool:
     return node.op_type == "GroupNormalization" and node.domain in STANDARD and opset in PER_GROUP
 
 
+def _is_unknown(node: NodeProto, opset: int) -> bool:
+    """Return whether onnx's checker refuses a node that onnxruntime runs."""
+    return _is_per_group(node, opset) or (node.domain in STANDARD and is_defined(node, opset))
+
+
 def _nodes(model: ModelProto) -> Iterator[tuple[NodeProto, int]]:
     """Yield every node, those of branches and functions included, and the operator set that it is written in."""
     for part in (model, *model.functions):
@@ -78,7 +85,7 @@ def _in_plainer_terms(model: ModelProto) -> ModelProto:
     for part in (copy, *copy.functions):
         part.opset_import.append(helper.make_opsetid(UNCHECKED, 1))
     for node, opset in _nodes(copy):
-        if _is_per_group(node, opset):
+        if _is_unknown(node, opset):
             node.domain = UNCHECKED
     for item in (*copy.graph.input, *copy.graph.output):
         if not item.HasField("type"):

@@ -1,44 +1,14 @@
-"""Define operators of com.microsoft, which ONNX does not have, by operators of ONNX: those that quantise, and those
-that lie between them in models of onnxruntime's tools.
+"""Define the operators of com.microsoft that quantise.
 
 They are what onnxruntime computes, in the order of its roundings: where it applies all scales as one factor, so does
 the definition. Whole numbers are dequantised by a scale of one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 
-import onnx.parser
-from onnx import FunctionProto, NodeProto, TypeProto
-
 from gputune.client.model.importer.definitions.quantised_lstm import dynamic_lstm
-from gputune.client.model.importer.definitions.quantised_transformer import attention, embedding
 from gputune.client.model.importer.definitions.use import NotDefined, Use
-
-DOMAIN = "com.microsoft"
-
-
-def body_of_microsoft(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
-    """Return the function that defines an operator in this operator set; None for an unknown one. types: of its inputs,
-    empty ones for those that are absent. Raises NotDefined for a use that is not known."""
-    definition = DEFINITIONS.get(node.op_type)
-    if definition is None:
-        return None
-    written = definition(Use(node, opset, types))
-    inputs = ", ".join(f"i{k}" for k in range(len(node.input)))
-    outputs = ", ".join(OUTPUTS.get(node.op_type, ("y",))[: len(node.output)])
-    head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {node.op_type} ({inputs}) => ({outputs})'
-    body = onnx.parser.parse_function(f"{head} {{ one = Constant<value = float {{1.0}}>() {written} }}")
-    for part in body.node:
-        named = node.op_type in (f"QLinear{part.op_type}", f"DynamicQuantize{part.op_type}")
-        if named and part.op_type not in ("Add", "Mul", "GlobalAveragePool"):
-            part.attribute.extend(item for item in node.attribute if item.name not in ("channels_last", "opset"))
-    return body
-
-
-def is_of_microsoft(node: NodeProto) -> bool:
-    """Return whether a node's operator has a definition."""
-    return node.domain == DOMAIN and node.op_type in DEFINITIONS
 
 
 def _zero(use: Use, index: int) -> str:
@@ -146,39 +116,14 @@ def _product_to_float(use: Use) -> str:
     return _scaled_product(use, product, "i2", "i3", 6)
 
 
-def _gelu(use: Use) -> str:
-    """Write the approximation of Gelu by a tanh, as PyTorch exports it."""
-    x = "x = Add(i0, i1)" if use.has(1) else "x = Identity(i0)"
-    return (
-        f"{x} half = Constant<value = float {{0.5}}>() root = Constant<value = float {{0.7978845608}}>() "
-        "small = Constant<value = float {0.044715}>() three = Constant<value = float {3.0}>() c = Pow(x, three) "
-        "s = Mul(c, small) a = Add(x, s) r = Mul(a, root) t = Tanh(r) u = Add(t, one) h = Mul(x, half) y = Mul(h, u)"
-    )
-
-
-def _skip_layer_normalization(use: Use) -> str:
-    bias = "total = Add(skipped, i4)" if use.has(4) else "total = Identity(skipped)"
-    return f"skipped = Add(i0, i1) {bias} {use.normalised('total', 'i2', use.name(3))}"
-
-
 def _lstm(use: Use) -> str:
     return dynamic_lstm(int(use.attributes["hidden_size"]), use.has, use.opset)
 
 
-OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "DynamicQuantizeLSTM": ("Y", "h", "c"),
-    "QEmbedLayerNormalization": ("y", "count"),
-    "SkipLayerNormalization": ("y", "unknown1", "unknown2", "total"),
-}
-"""The names of the results of operators that have several."""
-
-DEFINITIONS: Mapping[str, Callable[[Use], str]] = {
+QUANTISING: Mapping[str, Callable[[Use], str]] = {
     "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeMatMul": _dynamic_product,
-    "FastGelu": _gelu,
     "MatMulIntegerToFloat": _product_to_float,
-    "QAttention": attention,
-    "QEmbedLayerNormalization": embedding,
     "QGemm": _gemm,
     "QLinearAdd": _add,
     "QLinearAveragePool": _average_pool,
@@ -190,5 +135,4 @@ DEFINITIONS: Mapping[str, Callable[[Use], str]] = {
     "QLinearSigmoid": _between("Sigmoid"),
     "QLinearSoftmax": _between("Softmax"),
     "QLinearWhere": _where,
-    "SkipLayerNormalization": _skip_layer_normalization,
 }
