@@ -18,7 +18,7 @@ from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
-from tests.strategies.graphs import casts, functions
+from tests.strategies.graphs import casts, functions, fused
 from tests.strategies.graphs.casts import Run
 from tests.strategies.graphs.differences import difference
 from tests.strategies.graphs.making import Made, Maker, session, single
@@ -162,6 +162,16 @@ def _general(message: str) -> str:
     return re.sub(r"'[^']*'", "'...'", re.sub(r"\d+", "N", message))[:200]
 
 
+def _fused_differs(made: Made, compute: Run) -> str:
+    """Say what is wrong with the model that onnxruntime fuses, beside the plain one."""
+    want = compute(imported(made.model, {}), made.inputs)
+    return next(
+        filter(None, (differing(compute(imported(fused.fused(made.model, tool), {}), made.inputs), want)
+                      for tool in (False, True))),
+        "",
+    )  # fmt: skip
+
+
 KINDS: Mapping[str, Kind] = {
     USUAL: Kind("whatever runs", lambda seed: Maker(seed, DRAWS).make(), _outputs_differ),
     "hard": Kind(
@@ -179,6 +189,12 @@ KINDS: Mapping[str, Kind] = {
         "casts among six types, compared bit by bit",
         casts.made,
         lambda made, compute: casts.wrong(made, compute, lambda model: imported(model, {})),
+        of_single_nodes=False,
+    ),
+    "fused": Kind(
+        "transformers and CNNs, fused by onnxruntime's optimisers, beside the plain model",
+        fused.made,
+        _fused_differs,
         of_single_nodes=False,
     ),
 }
