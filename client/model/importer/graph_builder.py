@@ -20,7 +20,7 @@ from gputune.client.model.graph import Array, Graph, Names, Node, Scaled, Tensor
 from gputune.client.model.importer.deciding import Deciding
 from gputune.client.model.importer.definitions import NotDefined, is_defined
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, as_scaled, folded
-from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
+from gputune.client.model.importer.inlining import MOST_NODES, body_of, both_branches, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
 from gputune.client.model.importer.opening.ordering import taken_from_outside
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
@@ -28,6 +28,7 @@ from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import in_onnx, is_supported, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, STEERED
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
+from gputune.client.model.importer.unrolling import LOOPS, NotUnrolled, Unrolling
 from gputune.core.dtypes import ELEMENT_TYPES
 
 
@@ -46,14 +47,17 @@ class GraphBuilder:
         inputs: Mapping[str, TensorInfo],
         taken: Iterable[str],
         declared: Mapping[str, TensorInfo] | None = None,
+        both: bool = False,
     ) -> None:
         """taken: the names of all tensors that the model's nodes compute. declared: tensors of which type and shape are
-        known, whatever can be inferred of them."""
+        known, whatever can be inferred of them. both: computes both branches of an If that follows from data."""
         self.path = path
         self.opset = opset
         self.named = frozenset(taken)
         self.given = Names([*self.named, *constants, *inputs])
         self.declared = declared or {}
+        self.both = both
+        self.in_branches: set[str] = set()  # the names of nodes in both branches of an If
         self.visited = 0
         self.places: dict[str, int] = {}  # of the model's nodes that have to run, by their names
         self.budget = Budget(sum(value.nbytes for value in constants.values()))
@@ -83,6 +87,14 @@ class GraphBuilder:
         if node.op_type == "If" and standard and node.input[0] in self.constants:
             condition = self.constants[node.input[0]]
             self._visit_parts(index, node, branch(node, bool(condition.all()), self.given), self.opset)
+            return
+        if node.op_type == "If" and standard and self.both and node.input[0] in self.tensors:
+            parts, before = both_branches(node, self.tensors[node.input[0]], self.given), len(self.nodes)
+            self._visit_parts(index, node, parts, self.opset)
+            self.in_branches.update(each.name for each in self.nodes[before:])
+            return
+        if standard and node.op_type in LOOPS and not self._at_run_time(node.op_type, node.input):
+            self._unroll(index, node)
             return
         simple = simple and node.op_type not in NEVER_FOLDED
         if node.op_type == "CastLike" and reads[0] in self.constants and reads[1] in self.tensors:
@@ -156,7 +168,7 @@ class GraphBuilder:
         """Refuse a node of the model, once: for itself, for what ONNX defines it by, or for what is in its branch."""
         origin = node.origins[0]
         op, name = self.node_ops[origin], origin
-        if op == "If":
+        if op in ("If", *LOOPS):
             op, name = node.op, node.name
         elif origin != node.name:
             defines = why == why_not(node.op)
@@ -170,7 +182,7 @@ class GraphBuilder:
             return False
         if any(name not in self.tensors for name in node.input if name):
             return False
-        chosen = operator == "If"
+        chosen = operator in ("If", "Loop")
         computable = chosen or operator in STEERED or has_body(node, self.opset)
         if computable and (deciding := self._at_run_time(operator, node.input)):
             names = " and ".join(map(repr, deciding))
@@ -192,9 +204,27 @@ class GraphBuilder:
         """Visit the nodes that a node stands for; they are written in an operator set of their own."""
         around = self.origin, self.opset
         self.origin, self.opset = self.origin or self._begin(index, node), opset
-        for part in parts:
-            self.visit(index, part)
-        self.origin, self.opset = around
+        try:
+            for part in parts:
+                self.visit(index, part)
+        finally:
+            self.origin, self.opset = around
+
+    def _unroll(self, index: int, node: onnx.NodeProto) -> None:
+        """Visit the rounds of a loop, or keep it where it cannot be written as its rounds."""
+        kept, name = len(self.nodes), self.origin or self._begin(index, node)
+        if not all(tensor in self.tensors for tensor in node.input if tensor):
+            self._keep(index, node, name=name)
+            return
+        around, self.origin = self.origin, name
+        try:
+            unrolling = Unrolling(node, self.opset, self.constants, self.tensors, self.given)
+            self._visit_parts(index, node, unrolling.nodes(), self.opset)
+        except NotUnrolled as error:
+            del self.nodes[kept:]
+            self._keep(index, node, str(error), name=name)
+        finally:
+            self.origin = around
 
     def _begin(self, index: int, node: onnx.NodeProto) -> str:
         """Take in a node of the model that has to run, and return the name that it has here."""
@@ -202,9 +232,10 @@ class GraphBuilder:
         self.node_ops[name], self.places[name] = operator_of(node), index
         return name
 
-    def _keep(self, index: int, node: onnx.NodeProto, why: str = "", instead: str = "") -> None:
-        """Keep a node that has to run; why: it cannot, and what to use instead."""
-        name = self.labels.free(node.name or f"{node.op_type}_{index}") if self.origin else self._begin(index, node)
+    def _keep(self, index: int, node: onnx.NodeProto, why: str = "", instead: str = "", name: str = "") -> None:
+        """Keep a node that has to run; why: it cannot, and what to use instead; name: its own, if it has one by now."""
+        if not name:
+            name = self.labels.free(node.name or f"{node.op_type}_{index}") if self.origin else self._begin(index, node)
         operator, attributes = operator_of(node), _Attributes(node)
         kept = Node(
             operator,

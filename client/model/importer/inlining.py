@@ -13,9 +13,9 @@ from typing import Any
 import onnx
 import onnx.defs
 import onnx.inliner
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
-from gputune.client.model.graph import Names
+from gputune.client.model.graph import Names, TensorInfo
 from gputune.client.model.importer.definitions import defined_body, is_defined
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import every_node
@@ -132,7 +132,7 @@ def expanded(node: NodeProto, body: FunctionProto, taken: Names) -> list[NodePro
     names = dict(zip_longest(body.input, node.input, fillvalue=""))
     names |= {formal: actual for formal, actual in zip(body.output, node.output, strict=False) if actual}
     given = {item.name: item for item in (*_defaults(node, body), *body.attribute_proto, *node.attribute)}
-    return _renamed(node, body.node, names, taken, given)
+    return renamed(node, body.node, names, taken, given)
 
 
 def branch(node: NodeProto, condition: bool, taken: Names) -> list[NodeProto]:
@@ -148,8 +148,29 @@ def branch(node: NodeProto, condition: bool, taken: Names) -> list[NodeProto]:
             names[result.name] = output
         elif output:  # it comes from outside, or twice
             source = names.get(result.name, result.name)
-            copies.append(helper.make_node("Identity", [source], [output], f"{_label(node)}/{output}"))
-    return [*_renamed(node, [*constants, *graph.node], names, taken, {}), *copies]
+            copies.append(helper.make_node("Identity", [source], [output], f"{label_of(node)}/{output}"))
+    return [*renamed(node, [*constants, *graph.node], names, taken, {}), *copies]
+
+
+def both_branches(node: NodeProto, condition: TensorInfo, taken: Names) -> list[NodeProto]:
+    """Return the nodes of both branches of an If, and what selects from their results; condition: its first input."""
+    results, nodes = list[dict[str, str]](), list[NodeProto]()
+    for chosen in (True, False):
+        ends = {name: taken.free(f"{label_of(node)}/{name}") for name in node.output if name}
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.output[:] = [ends.get(name, "") for name in node.output]
+        nodes += branch(copy, chosen, taken)
+        results.append(ends)
+    single = node.input[0]
+    if condition.shape:
+        shape, single = (taken.free(f"{label_of(node)}/{name}") for name in ("scalar", "condition"))
+        empty = helper.make_tensor(shape, TensorProto.INT64, [0], [])
+        nodes.append(helper.make_node("Constant", [], [shape], shape, value=empty))
+        nodes.append(helper.make_node("Reshape", [node.input[0], shape], [single], single))
+    for name, end in results[0].items():
+        nodes.append(helper.make_node("Where", [single, end, results[1][name]], [name], f"{label_of(node)}/{name}"))
+    return nodes
 
 
 def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) -> bytes:
@@ -171,7 +192,7 @@ def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
             yield schema.attributes[name].default_value
 
 
-def _renamed(
+def renamed(
     whole: NodeProto,
     parts: Iterable[NodeProto],
     names: Mapping[str, str],
@@ -180,13 +201,14 @@ def _renamed(
 ) -> list[NodeProto]:
     """Return copies of the parts of a node with other names, and with what refers to an attribute of the function in
     its place."""
-    originals, prefix = list(parts), f"{_label(whole)}/"
+    originals, prefix = list(parts), f"{label_of(whole)}/"
     inner = (name for name in dict.fromkeys(_defined(originals)) if name not in names)
     every = {**{name: taken.free(f"{prefix}{name}") for name in inner}, **names}
     return [_copy(node, every, prefix, attributes) for node in originals]
 
 
-def _label(node: NodeProto) -> str:
+def label_of(node: NodeProto) -> str:
+    """Return what stands in front of the names of a node's parts."""
     return str(node.name or node.output[0])
 
 

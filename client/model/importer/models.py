@@ -1,7 +1,7 @@
 """Open a model and put it together: its weights, its inputs, and its nodes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import onnx
 import onnx.checker
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
-from gputune.client.model.graph import Array, Graph, TensorInfo
+from gputune.client.model.graph import Array, Graph, Node, TensorInfo
 from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.inlining import with_functions_in_place
@@ -32,6 +32,7 @@ from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import may_run, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
+from gputune.client.model.multiply_adds import multiply_adds
 from gputune.runtime.context.records import LARGEST_RANK
 
 
@@ -152,17 +153,50 @@ def import_nodes(
     inputs = {name: info for name, info in given.items() if name not in fixed}
     constants.update(fixed)
     taken = [output for node in model.graph.node for output in node.output]
-    builder = GraphBuilder(path, opset, constants, inputs, taken, declared)
-    for index, node in enumerate(model.graph.node):
-        builder.visit(index, node)
     outputs = _outputs(path, model)
-    check_declared(path, model, {name: builder.tensors[name].dtype for name in outputs if name in builder.tensors})
     refused = refused_inputs(model, constants)
-    graph, refusals = builder.graph(
-        model.graph.name or path.stem, tuple(inputs), outputs, {one.node for one in refused}
-    )
-    graph = replace(graph, constant_inputs=fixed, path=str(path))
-    return Imported(model, path, graph, (*refused, *refusals), builder.places, builder.constants, len(builder.node_ops))
+
+    def imported(both: bool) -> tuple[Imported, Collection[str]]:
+        builder = GraphBuilder(path, opset, constants, inputs, taken, declared, both)
+        for index, node in enumerate(model.graph.node):
+            builder.visit(index, node)
+        check_declared(path, model, {name: builder.tensors[name].dtype for name in outputs if name in builder.tensors})
+        graph, refusals = builder.graph(
+            model.graph.name or path.stem, tuple(inputs), outputs, {one.node for one in refused}
+        )
+        graph = replace(graph, constant_inputs=fixed, path=str(path))
+        every = (*refused, *refusals)
+        looked_at = len(builder.node_ops)
+        return Imported(model, path, graph, every, builder.places, builder.constants, looked_at), builder.in_branches
+
+    found, _ = imported(both=False)
+    ifs = {one for one in found.refusals if one.op == "If"}
+    if not ifs:
+        return found
+    try:
+        other, branches = imported(both=True)
+    except ModelError:  # a branch that is never taken may not fit the shapes
+        return found
+    few = _share(other.graph, branches) < MOST_OF_BRANCHES
+    return other if few and {*other.refusals} <= {*found.refusals} - ifs else found
+
+
+MOST_OF_BRANCHES = 0.05
+"""The largest share of a model's work at which both branches of its Ifs are computed."""
+
+
+def _share(graph: Graph, names: Collection[str]) -> float:
+    """Return the share of the work, multiply-adds and written elements, of nodes with these names."""
+
+    def work(node: Node) -> int:
+        known = [graph.tensors[name].size for name in node.outputs if name in graph.tensors]
+        return multiply_adds(node, graph.tensors) + sum(known)
+
+    return sum(work(node) for node in graph.nodes if node.name in names) / max(sum(map(work, graph.nodes)), 1)
+
+
+DECIDED = {"If": 0, "Loop": 2, "Scan": 0}
+"""Operators that become others, and how many of their first inputs must be known."""
 
 
 def check_operators(model: onnx.ModelProto) -> None:
@@ -177,7 +211,7 @@ def check_operators(model: onnx.ModelProto) -> None:
         for node in nodes
         if not known.issuperset(node.output)
         and not may_run(node, opset)
-        and not (node.op_type == "If" and node.input[0] in known)
+        and not (node.op_type in DECIDED and known.issuperset(filter(None, node.input[: DECIDED[node.op_type]])))
     ]
     if unknown:
         raise UnsupportedNodes(unknown, model.graph.name)

@@ -37,8 +37,8 @@ COMPILE_TIME: dict[str, Sequence[int]] = {
     # weights, which are packed for the winning configuration
     "BatchNormalization": (1, 2, 3, 4), "Clip": (1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2),
     "GRU": (1, 2, 3, 4), "LSTM": (1, 2, 3, 4, 7), "RNN": (1, 2, 3, 4),
-    # a branch is chosen when a model is imported
-    "If": (0,),
+    # a branch is chosen, and rounds are written, when a model is imported
+    "If": (0,), "Loop": (0, 1),
 }
 # fmt: on
 """By operator, the places of such inputs."""

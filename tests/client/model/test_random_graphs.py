@@ -6,7 +6,14 @@ import pytest
 
 from tests.strategies.graphs.comparing import AGREES, FAILED, by_references, outcome_of
 
-SEEDS = {"usual": range(260), "hard": range(30), "functions": range(20), "casts": range(20), "fused": range(20)}
+SEEDS = {
+    "usual": range(260),
+    "hard": range(30),
+    "functions": range(20),
+    "casts": range(20),
+    "fused": range(20),
+    "loops": range(60),
+}
 """By the kind of models. Hard ones are few, because references overflow later than onnxruntime does."""
 CHUNK = 20
 MOST_OTHERS = 2

@@ -16,8 +16,8 @@ from tests.client.models import Array, build, save
 KEPT = {
     "If": "r = If (c2) <then_branch = g3 () => (float[4,4] p) { p = MatMul(h, w) },"
     " else_branch = g4 () => (float[4,4] p) { p = Neg(h) }>",
-    "Scan": "last, r = Scan<num_scan_inputs = 1, body = g3 (float[4] s, float[4] row) => (float[4] t, float[4] u)"
-    " { t = Add(s, row) u = Identity(t) }>(zero, h)",
+    "Loop": "r = Loop<body = g3 (int64 i, bool c, float[4,4] s) => (bool d, float[4,4] t)"
+    " { t = Add(s, h) d = Not(c2) }>(sixteen, c2, h)",
     "Det": "r = Det(h)",
     "float64": "d = Cast<to=11>(h) n = Neg(d) r = Cast<to=1>(n)",
     "NonZero": "f = NonZero(h) c = Size(f) r = Cast<to=1>(c)",

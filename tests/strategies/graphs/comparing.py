@@ -9,16 +9,17 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import onnx
 
 from gputune.client.errors import GputuneError
 from gputune.client.model.graph import Array, Graph
-from gputune.client.model.importer import read_model
+from gputune.client.model.importer import models, read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
-from tests.strategies.graphs import casts, functions, fused
+from tests.strategies.graphs import casts, functions, fused, loops
 from tests.strategies.graphs.casts import Run
 from tests.strategies.graphs.differences import difference
 from tests.strategies.graphs.making import Made, Maker, session, single
@@ -162,6 +163,12 @@ def _general(message: str) -> str:
     return re.sub(r"'[^']*'", "'...'", re.sub(r"\d+", "N", message))[:200]
 
 
+def _looped_differ(made: Made, compute: Run) -> str:
+    """Say what is wrong with the outputs of a model whose Ifs are computed on both sides, however much they do."""
+    with patch.object(models, "MOST_OF_BRANCHES", 2):
+        return _outputs_differ(made, compute)
+
+
 def _fused_differs(made: Made, compute: Run) -> str:
     """Say what is wrong with the model that onnxruntime fuses, beside the plain one."""
     want = compute(imported(made.model, {}), made.inputs)
@@ -191,6 +198,7 @@ KINDS: Mapping[str, Kind] = {
         lambda made, compute: casts.wrong(made, compute, lambda model: imported(model, {})),
         of_single_nodes=False,
     ),
+    "loops": Kind("Loops, Scans and Ifs in each other", loops.made, _looped_differ, of_single_nodes=False),
     "fused": Kind(
         "transformers and CNNs, fused by onnxruntime's optimisers, beside the plain model",
         fused.made,
