@@ -28,10 +28,10 @@ from gputune.client.errors import ModelError
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import check_operators, import_model
+from gputune.client.model.importer.definitions import STANDARD
 from gputune.client.model.importer.inlining import with_functions_in_place
 from gputune.client.model.importer.opening.checking import check_node, checked
 from gputune.client.model.importer.opening.old_models import modern
-from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.client.run.local_device import LocalDevice
 from gputune.core.errors import DeviceNotFound

@@ -11,7 +11,7 @@ import pytest
 from gpu import estimated, keeping, page
 from gpu.phases import baselines, models, recordings
 from gputune.client.model.importer import read_model
-from gputune.client.model.multiply_adds import multiply_adds
+from gputune.client.model.importer.multiply_adds import multiply_adds
 from gputune.kernels.catalogue import family_of
 
 HEAD = {"date": "2026-11-27T18:43:32+00:00", "card": "a card", "driver": "1.2", "rehearsal": False}

@@ -8,7 +8,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from gputune.client.model.graph import Array, Scaled
-from gputune.client.model.importer.messages import first_lines
+from gputune.client.model.importer.opening.messages import first_lines
 
 # fmt: off
 NEVER_FOLDED = frozenset((

@@ -18,10 +18,10 @@ from onnx import TypeProto, helper
 from gputune.client.errors import ModelError, Refusal
 from gputune.client.model.graph import Array, Graph, Names, Node, Scaled, TensorInfo
 from gputune.client.model.importer.deciding import Deciding
-from gputune.client.model.importer.definitions import NotDefined, is_defined
+from gputune.client.model.importer.definitions import STANDARD, NotDefined, is_defined
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, as_scaled, folded
 from gputune.client.model.importer.inlining import MOST_NODES, body_of, both_branches, branch, expanded, has_body
-from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
+from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import taken_from_outside
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
 from gputune.client.model.importer.opening.weights import constant

@@ -14,7 +14,7 @@ from gputune.client.model.graph import Array, Graph, Node, TensorInfo
 from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.inlining import with_functions_in_place
-from gputune.client.model.importer.messages import first_lines
+from gputune.client.model.importer.multiply_adds import multiply_adds
 from gputune.client.model.importer.opening.checking import checked
 from gputune.client.model.importer.opening.files import parsed
 from gputune.client.model.importer.opening.input_values import constant_inputs
@@ -25,6 +25,7 @@ from gputune.client.model.importer.opening.inputs import (
     refused_inputs,
     static_inputs,
 )
+from gputune.client.model.importer.opening.messages import first_lines
 from gputune.client.model.importer.opening.narrowing import narrowed
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
@@ -32,7 +33,6 @@ from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import may_run, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
-from gputune.client.model.multiply_adds import multiply_adds
 from gputune.runtime.context.records import LARGEST_RANK
 
 

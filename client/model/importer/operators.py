@@ -3,8 +3,8 @@
 import onnx
 
 from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, ROUNDINGS, WHOLE_SUM
+from gputune.client.model.importer.definitions import STANDARD
 from gputune.client.model.importer.inlining import has_body
-from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.lowering.added import lowering_of
 from gputune.client.model.lowering.operators import LOWERINGS
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE

@@ -13,7 +13,7 @@ from onnx import TypeProto, helper, numpy_helper
 from gputune.client.model.graph import Array, Node, TensorInfo
 from gputune.client.model.importer.bounds import check_bounds
 from gputune.client.model.importer.folding import STRING_BYTES
-from gputune.client.model.importer.messages import first_lines
+from gputune.client.model.importer.opening.messages import first_lines
 from gputune.client.model.importer.operators import is_supported
 from gputune.client.model.lowering.added import Shape, shape_of
 from gputune.kernels.tiling.streaming import MOST_ELEMENTS

@@ -31,8 +31,8 @@ from gputune.client.model.importer import (
     read_by,
     taken_by,
 )
+from gputune.client.model.importer.multiply_adds import multiply_adds
 from gputune.client.model.lowering import lower
-from gputune.client.model.multiply_adds import multiply_adds
 from gputune.client.model.parts.host_types import host_types
 from gputune.client.model.parts.quantised_groups import QuantisedGroup, quantised_groups
 from gputune.client.model.parts.stated_types import stated_types

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from gputune.client.model.graph import Node, TensorInfo
-from gputune.client.model.multiply_adds import _COUNTS, multiply_adds
+from gputune.client.model.importer.multiply_adds import _COUNTS, multiply_adds
 
 Shape = tuple[int, ...]
 Attributes = Mapping[str, Any]

@@ -7,8 +7,8 @@ import onnx.checker
 import onnx.onnx_cpp2py_export.checker as c_checker
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from gputune.client.model.importer.definitions import is_defined
-from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
+from gputune.client.model.importer.definitions import STANDARD, is_defined
+from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import check_defined, graphs_of, in_order
 
 PER_GROUP = range(18, 21)

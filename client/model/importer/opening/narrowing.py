@@ -10,7 +10,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array
-from gputune.client.model.importer.opening.operator_sets import STANDARD
+from gputune.client.model.importer.definitions import STANDARD
 from gputune.client.model.importer.opening.ordering import graphs_of
 from gputune.client.model.importer.opening.weights import constant
 

@@ -2,8 +2,7 @@
 
 from onnx import FunctionProto, ModelProto
 
-STANDARD = ("", "ai.onnx")
-"""How that domain is called."""
+from gputune.client.model.importer.definitions import STANDARD
 
 
 def opset_of(holder: ModelProto | FunctionProto, default: int = 0) -> int:
