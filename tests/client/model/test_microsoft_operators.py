@@ -108,7 +108,7 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     ),
 }  # fmt: skip
 FLOATS_APART = 3e-6
-"""Of the largest value, for results in floats: softmax makes of a rounding of scores as many roundings as they are large."""
+"""Of the largest value, for results in floats: softmax multiplies the rounding of a score by the score."""
 ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere")
 """Of these the second value is computed, too."""
 
