@@ -19,7 +19,7 @@ QUANTISED = Chain((Step("ratio", operand=0), Step("min", operand=1), Step("satur
 
 def by_range(values: Array) -> Array:
     """Return the numbers that a tensor stands for once it is quantised by its range."""
-    known = np.float32(values)
+    known: Array = values.astype(np.float32)
     low, high = np.minimum(known.min(), 0), np.maximum(known.max(), 0)
     step = STEP_OF_RANGE.apply(np.array([high - low]))
     top = LARGEST - ZERO_POINT.apply(np.array([-low]), [step])

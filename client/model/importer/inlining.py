@@ -27,10 +27,12 @@ MOST_NODES = 100_000
 def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
     """Return the function that defines a node's operator in this operator set, None where there is none. `types` are
     those of its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
+    if (body := defined_body(node, opset, types)) is not None:
+        return body
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
-        return defined_body(node, opset, types)
+        return None
     content = _newest(schema.function_opset_versions, opset, schema.get_function_with_opset_version)
     if not content and schema.context_dependent_function_opset_versions:
         given, known = node.SerializeToString(), [each.SerializeToString() for each in types]
@@ -60,10 +62,12 @@ def _squeeze_rows_only(nodes: Iterable[NodeProto]) -> None:
 
 def has_body(node: NodeProto, opset: int) -> bool:
     """Return whether there may be a function that defines a node's operator."""
+    if is_defined(node, opset):
+        return True
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
-        return is_defined(node, opset)
+        return False
     return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
 
 

@@ -54,8 +54,8 @@ def test_what_cannot_run_in_a_taken_branch_stays_on_the_host(kept: str, decided:
     assert "Part" in taken and other == ["MatMul", "Neg"]
 
 
-SCALED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> small (float[n,16] x) => (float y)
-            <{stated}> {{ z = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(x) k = Relu(x) y = MatMul(z, w) }}"""
+VECTORS = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> small (float[n,16] x) => (float y)
+            <{stated}> {{ z = ai.onnx.ml.FeatureVectorizer<inputdimensions = [16]>(x) k = Relu(x) y = MatMul(z, w) }}"""
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ SCALED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> small (fl
     ],
 )
 def test_shapes_behind_unknown_operators_are_what_the_model_states(stated: str, believed: bool, tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(SCALED.format(stated=stated))
+    model = onnx.parser.parse_model(VECTORS.format(stated=stated))
     w = np.random.default_rng(0).standard_normal((16, 16), dtype=np.float32)
     model.graph.initializer.append(numpy_helper.from_array(w, "w"))
     model.graph.output.append(helper.make_tensor_value_info("k", 1, None))
@@ -78,8 +78,8 @@ def test_shapes_behind_unknown_operators_are_what_the_model_states(stated: str, 
         assert ops(cut) == [["MatMul"]] and cut.stays == {cutting.TOO_SMALL: 1}
         check(cut, {"x": np.ones((4, 16), np.float32)})
     else:
-        assert "MatMul" in cut.host_ops and cut.stays["the shapes after ai.onnx.ml.Scaler are unknown"] == 1
-        assert "; 1 of them could run, but the shapes after ai.onnx.ml.Scaler are unknown" in told(cut)
+        assert "MatMul" in cut.host_ops and cut.stays["the shapes after ai.onnx.ml.FeatureVectorizer are unknown"] == 1
+        assert "; 1 of them could run, but the shapes after ai.onnx.ml.FeatureVectorizer are unknown" in told(cut)
 
 
 def test_a_part_that_does_less_than_it_hands_over_stays_on_the_host(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import onnx.defs
 import onnx.parser
 from onnx import FunctionProto, NodeProto, TypeProto
 
-from gputune.client.model.importer.definitions import attention, fused, quantised_transformer
+from gputune.client.model.importer.definitions import attention, classical, fused, quantised_transformer
 from gputune.client.model.importer.definitions.attention import ATTENTION
+from gputune.client.model.importer.definitions.classical import CLASSICAL
 from gputune.client.model.importer.definitions.fused import FUSED, IN_ONNX
 from gputune.client.model.importer.definitions.quantised_transformer import TRANSFORMER
 from gputune.client.model.importer.definitions.quantising import QUANTISING
@@ -23,12 +24,16 @@ OPSET = 20
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "DynamicQuantizeLSTM": ("Y", "h", "c"),
     **attention.OUTPUTS,
+    **classical.OUTPUTS,
     **fused.OUTPUTS,
     **quantised_transformer.OUTPUTS,
 }
 """The names of the results of operators that have several."""
-DEFINITIONS: Mapping[str, Callable[[Use], str]] = {**QUANTISING, **TRANSFORMER, **FUSED, **ATTENTION}
-"""By operator of com.microsoft, what writes the nodes of a use. It raises NotDefined for one that is not known."""
+DEFINITIONS: Mapping[str, Mapping[str, Callable[[Use], str]]] = {
+    DOMAIN: {**QUANTISING, **TRANSFORMER, **FUSED, **ATTENTION},
+    classical.DOMAIN: CLASSICAL,
+}
+"""By domain and operator, what writes the nodes of a use. It raises NotDefined for one that is not known."""
 
 
 def defined_body(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
@@ -57,8 +62,8 @@ def is_defined(node: NodeProto, opset: int) -> bool:
 
 
 def _definition(node: NodeProto, opset: int) -> Callable[[Use], str] | None:
-    if node.domain == DOMAIN:
-        return DEFINITIONS.get(node.op_type)
+    if node.domain in DEFINITIONS:
+        return DEFINITIONS[node.domain].get(node.op_type)
     if node.domain in STANDARD and node.op_type in IN_ONNX:
         has = onnx.defs.has(node.op_type) and onnx.defs.get_schema(node.op_type).since_version <= opset
         return None if has else IN_ONNX[node.op_type]

@@ -47,6 +47,9 @@ class Use:
     def name(self, index: int) -> str:
         return f"i{index}" if self.has(index) else ""
 
+    def type(self, index: int) -> int:
+        return int(self._types[index].tensor_type.elem_type)
+
     @property
     def float_type(self) -> int:
         """The type of its first input of floats."""
