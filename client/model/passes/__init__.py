@@ -22,6 +22,7 @@ from gputune.client.model.passes.one_hot import look_up_one_hot
 from gputune.client.model.passes.quantised import in_whole_numbers
 from gputune.client.model.passes.rearrangements import recognise_rearrangements
 from gputune.client.model.passes.recurrent import project_inputs
+from gputune.client.model.passes.shared_heads import share_heads
 from gputune.client.model.passes.sink_reshapes import sink_reshapes
 from gputune.client.model.passes.softmax import recognise_softmax
 from gputune.client.model.passes.transposes import order_transposes
@@ -33,6 +34,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     project_inputs,  # before the rest: the product that it makes is one like any other
     look_up_one_hot,  # before its product is one of many forms
     one_form,  # first: everything behind it knows one spelling of each operator
+    share_heads,  # before the reshapes around a repetition become other nodes
     fold_depth,  # before the passes that see through its transposes and reshapes
     lift_lines,  # before all that is done with maps
     order_transposes,  # behind it, since a Flatten is a Reshape then
