@@ -21,6 +21,7 @@ from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
 from gputune.client.compare.comparing import SECONDS, Comparison, compare
 from gputune.client.context.verifying.distance import allowed_for
+from gputune.client.context.verifying.exactness import rounds_less
 from gputune.client.context.verifying.origin import IN_WORDS, Origin
 from gputune.client.context.verifying.same_model import check_outputs
 from gputune.client.device_errors import device_errors
@@ -31,6 +32,7 @@ from gputune.client.generation.config.precision import REFUSE
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_text
+from gputune.client.model.graph import IN_FLOATS
 from gputune.client.model.importer import Value, read_static_inputs
 from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.outputs import check_output, write_summary, write_text
@@ -134,7 +136,9 @@ def command(
             log.log(logging.WARNING if origin.match == "other" else logging.INFO, origin.words)
 
         def untuned() -> Path:
-            return _generated(file, Path(folder) / "untuned.bin", "none", device, progress, unsupported=unsupported)
+            rules = IN_FLOATS if any(map(rounds_less, origin.headers)) else None
+            config = Config(unsupported=unsupported).having(quantised=rules)
+            return _generated(file, Path(folder) / "untuned.bin", "none", device, progress, config=config)
 
         comparison = compare(origin, untuned, device, compare_seconds, progress, wait_for_quiet, constants, wanted)
         _warn(comparison)
@@ -157,14 +161,15 @@ def _generated(
     device: str | None,
     progress: Progress,
     wait_for_quiet: int | None = None,
-    unsupported: str = REFUSE,
+    config: Config | None = None,
 ) -> Path:
     """Make a context, or with unsupported nodes a model in parts, and return its file."""
-    in_parts = EpContextFile(default_file(binary_file), embed=False) if unsupported == HOST else None
+    config = config or Config()
+    in_parts = EpContextFile(default_file(binary_file), embed=False) if config.unsupported == HOST else None
     request = GenerationRequest(
         models=[model],
         binary_file=binary_file,
-        config=Config(unsupported=unsupported),
+        config=config,
         effort=EFFORTS[effort],
         performance_cache_dir=default_performance_cache_dir(),
         device=device,

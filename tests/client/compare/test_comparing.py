@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as Xml
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from gputune.client.compare import comparing
 from gputune.client.compare.chart import chart
 from gputune.client.compare.comparing import Comparison, Entries, Measured
 from gputune.client.compare.turns import Contender, Process
-from gputune.client.errors import DeviceOrContextError
+from gputune.client.errors import ConfigError, DeviceOrContextError
+from gputune.client.generation.config import Config
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.measuring.quiet import LoadRecord, Quiet, Read
 from gputune.client.tuning.measuring.sequential import Gain, gain_of
@@ -230,6 +231,25 @@ def test_an_untuned_context_is_called_so_and_has_no_twin(
     assert f"{said}: it is not compared with itself" in ran.out and "tuned against" not in ran.out
     assert "making an untuned context" not in ran.err
     assert "relative to the untuned context" in picture.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rules", ["exact", "float"])
+def test_the_twin_of_a_context_rounds_as_it_does(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
+) -> None:
+    told = {"rules": rules, "whole_numbers": {}, "exceptions": [], "steps": {}}
+    context = small_context(tmp_path / "c.bin", quantised_graphs={"main": told})
+    asked: list[Config] = []
+
+    def compared(origin: object, untuned: Callable[[], Path], *_: object) -> None:
+        untuned()
+        raise ConfigError("that is enough")
+
+    monkeypatch.setattr("gputune.client.cli.compare.compare", compared)
+    monkeypatch.setattr("gputune.client.cli.compare.generate", lambda request, *_, **__: asked.append(request.config))
+    model = models.save(models.build(*FLAT), tmp_path)
+    assert "that is enough" in gputune("compare", "--model", model, "--retrieve_context", context).last_line
+    assert [config.precision.quantised for config in asked] == [rules]
 
 
 def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.client import models
 from tests.client.commands import Gputune, Ran, read_json
+from tests.client.model.test_quantised import MATRIX, Given, model_of
 
 SIGNATURE = "(float[4,16] x) => (float[4,16] y)"
 W = np.random.default_rng(0).standard_normal((16, 16), np.float32)
@@ -85,3 +86,30 @@ def test_the_model_of_a_context_is_known(
         assert ("is another file" in ran.err) == (body != "y = MatMul(x, w)" or weights is not W)
         if ran.code == 0 and "is another file" in words:
             assert "warning: " in ran.err
+
+
+@pytest.mark.parametrize("rules", ["exact", "float"])
+def test_a_quantised_context_is_compared_unless_it_rounds_less(
+    _reached: None, tmp_path: Path, capfd: pytest.CaptureFixture[str], rules: str
+) -> None:
+    """And it is said what onnxruntime ran with."""
+    body = MATRIX + "c = MatMul(d, v) g = Softmax(c) q8 = QuantizeLinear(g, one, zx) y = DequantizeLinear(q8, one, zx)"
+    model = models.save(model_of(Given("(float[30,96] x) => (float[30,40] y)", body)), tmp_path)
+    gputune, context = Gputune(capfd), tmp_path / "m.bin"
+    made = gputune(
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+        "--tuning_effort", "none", "--quantised", rules, *["--verify"] * (rules == "exact"),
+    )  # fmt: skip
+    assert made.code == 0 and ("verified: output 'y'" in made.err) == (rules == "exact"), made.err
+    (tmp_path / "inputs.txt").write_text(f"x:={tmp_path / 'x.npy'}\n", encoding="utf-8")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((30, 96)).astype(np.float32))
+    lines = ("--input_list", tmp_path / "inputs.txt", "--output_dir", tmp_path / "out")
+    for command in (
+        ("net-run", "--retrieve_context", context, *lines, "--verify", model),
+        ("compare", "--retrieve_context", context, "--model", model, "--compare_seconds", 0.1),
+    ):
+        ran = gputune(*command)
+        assert ran.code == 0, ran.err
+        assert ("was made with --quantised float" in ran.err) == (rules == "float")
+        if command[0] == "compare":
+            assert "onnxruntime ran with session.x64quantprecision=1; by default its outputs differ by " in ran.out
