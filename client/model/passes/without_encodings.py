@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.client.model.graph import IN_FLOATS, Array, Exactness, Graph, Node, TensorInfo
+from gputune.client.model.graph import IN_FLOATS, Exactness, Graph, Node, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.quantised import is_quantised
 from gputune.client.model.passes.whole_numbers import BYTES, MOVES
@@ -53,13 +53,14 @@ class _Real:
 
 class _Floats(Work):
     """The nodes so far. reals: the floats of quantised tensors, by these; sums: of what products of integers would
-    compute; ranges: between what floats lie."""
+    compute; ranges: between what floats lie; weights: of products of integers, by what these compute."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.reals: dict[str, _Real] = {}
         self.sums: dict[str, str] = {}
         self.ranges: dict[str, tuple[float, float]] = {}
+        self.weights: dict[str, str | None] = {}
         self.readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.reads:
@@ -82,23 +83,32 @@ class _Floats(Work):
         self.nodes.append(Node(op, tensor, inputs, (tensor,), attributes, origins=node.origins))
         return tensor
 
-    def factor(self, node: Node, index: int, zero: int, scale: int | None, axis: int) -> str | None:
-        """Return an input of a product as floats: its own, or those of a weight. zero, scale: where its zero point and
-        scale are among the inputs. None where neither is known."""
-        name = node.inputs[index]
-        if name in self.reals:
-            return self.reals[name].tensor
-        point = node.inputs[zero] if zero < len(node.inputs) else ""
-        values = [self.graph.constants.get(each) for each in (name, *filter(None, (point,)))]
-        by = np.ones((), np.float32) if scale is None else self.graph.constants.get(node.inputs[scale])
-        if by is None or any(value is None for value in values):
+    def read(self, node: Node, real: _Real, encoding: tuple[float, int], wanted: str) -> str:
+        """Return the floats that a scale and zero point make of a quantised tensor, which may have others."""
+        (scale, zero), source = encoding, real.tensor
+        if scale != real.scale:
+            factor = self.constant(f"{wanted}/factor", scale / real.scale)
+            source = self.new(node, "Mul", (source, factor), wanted)
+        if zero != real.zero:
+            shift = self.constant(f"{wanted}/shift", (real.zero - zero) * scale)
+            source = self.new(node, "Add", (source, shift), wanted)
+        return source
+
+    def weight(self, node: Node, index: int, zero: int, scale: int | None, axis: int) -> str | None:
+        """Return a constant input of a product as floats. zero, scale: where its zero point and scale are among the
+        inputs, single ones or along an axis. None where these are computed, or are others."""
+        places = [place for place in (index, zero, scale) if place is not None and place < len(node.inputs)]
+        names = [node.inputs[place] for place in places if node.inputs[place]]
+        if any(name not in self.graph.constants for name in names):
             return None
-        weight, *points = (value for value in values if value is not None)
-        along = [1] * weight.ndim
+        numbers, *others = (self.graph.constants[name] for name in names)
+        if any(value.size not in (1, numbers.shape[axis]) for value in others):
+            return None
+        along = [1] * numbers.ndim
         along[axis] = -1
-        spread: Callable[[Array], Array] = lambda value: value.reshape(along if value.size > 1 else ())  # noqa: E731
-        numbers = weight.astype(np.float32) - sum(spread(each.astype(np.float32)) for each in points)
-        return self.constant(f"{name}/floats", numbers * spread(by))
+        spread = [value.astype(np.float32).reshape(along if value.size > 1 else ()) for value in others]
+        factor = np.float32(1) if scale is None else spread.pop()
+        return self.constant(f"{node.inputs[index]}/floats", (numbers.astype(np.float32) - sum(spread)) * factor)
 
 
 def _other(work: _Floats, node: Node) -> None:
@@ -162,14 +172,7 @@ def _dequantize_linear(work: _Floats, node: Node) -> None:
     if real is None or known is None:
         work.nodes.append(node)
         return
-    scale, zero = known
-    source = real.tensor
-    if scale != real.scale:
-        factor = work.constant(f"{node.output}/factor", scale / real.scale)
-        source = work.new(node, "Mul", (source, factor), node.output)
-    if zero != real.zero:
-        shift = work.constant(f"{node.output}/shift", (real.zero - zero) * scale)
-        source = work.new(node, "Add", (source, shift), node.output)
+    source = work.read(node, real, known, node.output)
     work.nodes.append(replace(node, op="Identity", inputs=(source,), attributes={}))
     if source == real.tensor:
         _keep_range(work, [source], [node.output])
@@ -194,23 +197,29 @@ def _is_for_products(work: _Floats, node: Node) -> bool:
     if any(reader.op not in ("DequantizeLinear", "Mul") for reader in work.readers.get(scale, ())):
         return False
     for reader in (*work.readers.get(output, ()), *work.readers.get(zero, ())):
-        if reader.op == "DequantizeLinear" and reader.inputs[0] == output:
+        if reader.op == "DequantizeLinear" and reader.inputs == tuple(node.outputs):
             continue
         sums = work.readers.get(reader.output, []) if reader.op in INTEGER_PRODUCTS else []
         casts = [each for each in sums if each.op == "Cast" and work.info(each.output).dtype == "float32"]
         if not sums or len(casts) < len(sums) or reader.output in work.graph.outputs:
             return False
-        weight = work.graph.constants.get(reader.inputs[1])
-        if reader.inputs[0] != output or weight is None:
+        if (reader.inputs[0], *reader.inputs[2:3]) != (output, zero) or _weight(work, reader) is None:
             return False
     return True
 
 
+def _weight(work: _Floats, node: Node) -> str | None:
+    """Return the weight of a product of integers as floats, if it is known."""
+    if node.output not in work.weights:
+        work.weights[node.output] = work.weight(node, 1, 3, None, INTEGER_PRODUCTS[node.op][1])
+    return work.weights[node.output]
+
+
 def _integer_product(work: _Floats, node: Node) -> None:
-    op, axis = INTEGER_PRODUCTS[node.op]
+    op, _ = INTEGER_PRODUCTS[node.op]
     real = work.reals.get(node.inputs[0])
-    right = None if real is None else work.factor(node, 1, 3, None, axis)
-    if real is None or right is None or not real.dynamic:
+    right = None if real is None or not real.dynamic else _weight(work, node)
+    if real is None or right is None:
         work.nodes.append(node)
         return
     work.sums[node.output] = work.new(node, op, (real.tensor, right), node.output, **node.attributes)
@@ -233,11 +242,14 @@ def _quantised_product(work: _Floats, node: Node) -> None:
 
 def _side(work: _Floats, node: Node, index: int, axis: int) -> str | None:
     """Return an input of a quantised product as floats; of the model's bytes they are dequantised."""
-    name = node.inputs[index]
-    if name in work.reals or name in work.graph.constants:
-        return work.factor(node, index, index + 2, index + 1, axis)
-    given = tuple(node.inputs[index : index + 3])
-    return work.new(node, "DequantizeLinear", given, name) if work.encoding(node, index + 1) else None
+    name, encoding = node.inputs[index], work.encoding(node, index + 1)
+    if name in work.graph.constants and (index > 0 or encoding is not None):
+        return work.weight(node, index, index + 2, index + 1, axis)
+    if encoding is None:
+        return None
+    if (real := work.reals.get(name)) is not None:
+        return work.read(node, real, encoding, name)
+    return work.new(node, "DequantizeLinear", tuple(node.inputs[index : index + 3]), name)
 
 
 FORMS: Mapping[str, Callable[[_Floats, Node], None]] = {

@@ -102,6 +102,13 @@ FLOATS: dict[str, Floats] = {
         "d = DequantizeLinear(x, sx, zx) w = DequantizeLinear(maps, one, zw) s = Mul(sx, one) "
         "k = DequantizeLinear(bias, s) c = Conv<pads=[1,1,1,1]>(d, w, k) y = Clip(c, low, high)",
     ),
+    "other scales in one operator": Floats(
+        ROWS + "(float[3,40] y)",
+        "q = QuantizeLinear(x, sx, zx) p = QLinearMatMul(q, one, zy, bytes, one, zw, sx, zx) "
+        "y = DequantizeLinear(p, sx, zx)",
+        CLIPPED + "k = Div(one, sx) n = Mul(d, k) r = Constant<value_float=19.0>() s = Mul(r, one) a = Add(n, s) "
+        "w = DequantizeLinear(bytes, one, zw) m = MatMul(a, w) y = Clip(m, lowest, highest)",
+    ),
     "a sum in one operator": Floats(
         ROWS + "(float[3,96] y)",
         IN + "p = QuantizeLinear(x, sy, zy) a = com.microsoft.QLinearAdd(q, sx, zx, p, sy, zy, sy, zy) "
@@ -133,6 +140,15 @@ INTEGERS = {
     "a scale that something else reads": (
         ROWS + "(float[3,40] f, float r)",
         "q, s, z = DynamicQuantizeLinear(x) p = MatMulInteger(q, bytes, z, zw) f = Cast<to=1>(p) r = Sqrt(s)",
+    ),
+    "two computed factors": (
+        "(float[96,96] x) => (float[96,96] f)",
+        "q, s, z = DynamicQuantizeLinear(x) t = Transpose(x) r, k, l = DynamicQuantizeLinear(t) "
+        "p = MatMulInteger(q, r, z, l) f = Cast<to=1>(p)",
+    ),
+    "another zero point": (
+        ROWS + "(float[3,40] f)",
+        "q, s, z = DynamicQuantizeLinear(x) p = MatMulInteger(q, bytes, zx, zw) f = Cast<to=1>(p)",
     ),
     "bytes of the application": (
         "(uint8[3,96] x) => (uint8[3,40] y)", "y = QLinearMatMul(x, sx, zx, bytes, one, zw, sy, zy)"
