@@ -146,6 +146,9 @@ INTEGERS = {
         "q, s, z = DynamicQuantizeLinear(x) t = Transpose(x) r, k, l = DynamicQuantizeLinear(t) "
         "p = MatMulInteger(q, r, z, l) f = Cast<to=1>(p)",
     ),
+    "another scale": (
+        ROWS + "(float[3,96] y)", "q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, sx, zx)"
+    ),
     "another zero point": (
         ROWS + "(float[3,40] f)",
         "q, s, z = DynamicQuantizeLinear(x) p = MatMulInteger(q, bytes, zx, zw) f = Cast<to=1>(p)",
