@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gputune.client.context.verifying.exactness import quantised_graphs
 from gputune.client.errors import ConfigError
+from gputune.client.model.graph import kind_of
 from gputune.client.outputs import writing
 from gputune.core.errors import shortened
 from gputune.core.ownership import check_trusted
@@ -68,6 +70,7 @@ def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> 
                 "tier": entry.tier,
                 "device": entry.device.to_dict(),
                 "precision_mode": header.precision_mode,
+                "quantised": kind_of(quantised_graphs(header).values()) or None,
                 "tuning": tuning,
                 "models": [asdict(one) for one in header.models],
                 "computes": entry.computes,
@@ -82,10 +85,16 @@ def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> 
 
 def in_several_modes(listed: Mapping[str, Any]) -> Iterator[str]:
     """Return a line about contexts in different precision modes, if there are such in what listing() gave."""
-    modes = {context["name"]: context["precision_mode"] for context in listed["contexts"]}
+    modes = {context["name"]: _mode(context) for context in listed["contexts"]}
     if len(set(modes.values())) > 1:
         named = ", ".join(f"{name!r} {mode}" for name, mode in modes.items())
         yield f"outputs differ between devices, because contexts have different precision modes: {named}"
+
+
+def _mode(context: Mapping[str, Any]) -> str:
+    """Return how a context stores and computes numbers."""
+    quantised = context["quantised"]
+    return f"{context['precision_mode']}{f' quantised {quantised}' if quantised else ''}"
 
 
 def lines_of(listed: Mapping[str, Any]) -> Iterator[str]:
@@ -94,7 +103,7 @@ def lines_of(listed: Mapping[str, Any]) -> Iterator[str]:
         device = context["device"]
         yield (
             f"context {context['name']!r}: {device['name']} ({device['platform']}, driver {device['driver_version']}), "
-            f"{context['precision_mode']}, {context['file_bytes']} bytes, {context['own_bytes']} of its own"
+            f"{_mode(context)}, {context['file_bytes']} bytes, {context['own_bytes']} of its own"
         )
     yield from in_several_modes(listed)
     for found in listed.get("compatibility", ()):

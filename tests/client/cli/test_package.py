@@ -73,6 +73,22 @@ def test_different_precision_modes_are_named(gputune: Gputune, made: list[Path],
     assert len(gputune("package", *made, "--output", package).out.splitlines()) == 1
 
 
+def test_rules_of_quantised_nodes_are_named(gputune: Gputune, tmp_path: Path) -> None:
+    told = {"whole_numbers": {}, "exceptions": [], "steps": {}}
+    made = [
+        small_context(
+            tmp_path / f"{name}.bin", (256,), device={**DEVICE, "name": name, "platform": "x"},
+            quantised_graphs={"main": {**told, "rules": rules}},
+        )
+        for name, rules in (("a", "exact"), ("b", "float"))
+    ]  # fmt: skip
+    package = tmp_path / "m.gtpkg"
+    said = gputune("package", *made, "--output", package).out.splitlines()[1]
+    assert said.endswith("different precision modes: 'a' float32 quantised exact, 'b' float32 quantised float")
+    listed = json.loads(gputune("package", "--list", package, "--json").out)["contexts"]
+    assert [context["quantised"] for context in listed] == ["exact", "float"]
+
+
 def test_the_utility_lists_a_package(gputune: Gputune, made: list[Path], tmp_path: Path) -> None:
     package = tmp_path / "m.gtpkg"
     larger = for_device(tmp_path / "c.bin", (512, 128), driver_version="2")
