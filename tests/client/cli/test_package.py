@@ -74,7 +74,7 @@ def test_different_precision_modes_are_named(gputune: Gputune, made: list[Path],
 
 
 def test_rules_of_quantised_nodes_are_named(gputune: Gputune, tmp_path: Path) -> None:
-    told = {"whole_numbers": {}, "exceptions": [], "steps": {}}
+    told: dict[str, object] = {"whole_numbers": {}, "exceptions": [], "steps": {}}
     made = [
         small_context(
             tmp_path / f"{name}.bin", (256,), device={**DEVICE, "name": name, "platform": "x"},

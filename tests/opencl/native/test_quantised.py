@@ -51,7 +51,15 @@ def in_c(backend: Backend, c_compiler: str, tmp_path: Path) -> Run:
     def run(path: Path, inputs: Mapping[str, Array]) -> dict[str, bytes]:
         for name, value in inputs.items():
             value.tofile(tmp_path / f"{name}.raw")
-        command = [program, "--context_binary", path, "--output_dir", tmp_path / "c", "--device", backend.identity.name]
+        command: list[str | Path] = [
+            program,
+            "--context_binary",
+            path,
+            "--output_dir",
+            tmp_path / "c",
+            "--device",
+            backend.identity.name,
+        ]
         files = [tmp_path / f"{name}.raw" for name in inputs]
         ran = subprocess.run([*command, *files], env=environ, capture_output=True, text=True, timeout=300)
         assert ran.returncode == 0, ran.stderr
