@@ -127,4 +127,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if reason := _why_no_opencl():
         if os.environ.get("CI", "").lower() not in NO_CI:
             pytest.fail(f"{reason}; under CI this is a failure", pytrace=False)
+        from gputune.runtime.devices.discovery import HUNG
+
+        if HUNG in reason:  # on a machine that is too busy; all tests of this process would be left out
+            pytest.fail(f"{reason}; there is a driver, so its tests are not skipped", pytrace=False)
         pytest.skip(reason)

@@ -25,6 +25,7 @@ from gputune.runtime.devices.drivers import driver_files, environment_for, libra
 from gputune.runtime.devices.recording import BadRecording, read_all, recording_files
 
 PROBE_SECONDS = 60.0
+HUNG = "the driver hung"
 PROBE_MARK = "gputune-probe "
 MEMORY_MARK = "gputune-memory "
 PROBE, MEMORY_PROBE = "gputune.runtime.backends.probe", "gputune.runtime.contexts.probe"
@@ -309,7 +310,7 @@ def run_probe(
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as expired:
-        return Probed(_text(expired.stdout), f"the driver hung for more than {time_limit_s:g} s")
+        return Probed(_text(expired.stdout), f"{HUNG} for more than {time_limit_s:g} s")
     except OSError as error:
         return Probed("", f"the probe could not be started: {error}")
     killed_by = _signal_name(-done.returncode) if done.returncode < 0 else ""

@@ -21,8 +21,9 @@ import tool
 from benchmarks.result import Result
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context, GraphRecord, TensorRecord
-from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.devices.discovery import HUNG, NULL_REPORT, DeviceReport
 from tests import conftest as rules
+from tests import devices
 
 ROOT = Path(__file__).parents[2]
 NOTHING_INSTALLED = "apt_install() { say INSTALLING; return 1; }; intel_from_pypi() { say INSTALLING; return 1; }"
@@ -42,6 +43,17 @@ def test_a_missing_device_is_a_failure_under_any_ci(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rules, "_why_no_opencl", lambda: "no driver is installed")
     item: Any = SimpleNamespace(get_closest_marker={"opencl": pytest.mark.opencl}.get)
     with pytest.raises(pytest.fail.Exception if failure else pytest.skip.Exception, match="no driver is installed"):
+        rules.pytest_runtest_setup(item)
+
+
+def test_a_driver_that_hung_is_no_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is too busy, one process of a run once skipped all of its 54 tests, and the run ended well."""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr("tests.devices.discover", lambda: [DeviceReport(-1, None, "a.icd", False, f"{HUNG} for 10 s")])
+    monkeypatch.setattr("tests.devices.devices", devices.devices.__wrapped__)
+    monkeypatch.setattr(rules, "_why_no_opencl", rules._why_no_opencl.__wrapped__)
+    item: Any = SimpleNamespace(get_closest_marker={"opencl": pytest.mark.opencl}.get)
+    with pytest.raises(pytest.fail.Exception, match="there is a driver"):
         rules.pytest_runtest_setup(item)
 
 
