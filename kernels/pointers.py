@@ -11,6 +11,8 @@ Two sides keep these promises:
   largest vector. Allocations, parts of arenas and packed weights begin so. The executor copies an application's array
   that begins elsewhere, and imports no handle that does (docs/memory.md).
 
+What is in moving_pointers.cl is for the same devices: their kernels compute no address of an access.
+
 CPUs access unaligned vectors as fast as aligned vectors. Their kernels use no pointers to vectors, so that they can
 read an application's arrays in place.
 """
@@ -19,9 +21,12 @@ import re
 from dataclasses import replace
 
 from gputune.core.launches import Launch
-from gputune.kernels.template import ELEMENTS, template
+from gputune.kernels.template import ELEMENTS, own_text, template
 
-POINTERS = "vector_pointers.cl"
+POINTERS, MOVING = "vector_pointers.cl", "moving_pointers.cl"
+_MOVING, _TILES = re.compile(r"^void (matmul_tiled|conv_direct)\(", re.MULTILINE), own_text("register_tile.cl")
+"""The kernels whose pointers move, and the text behind which they learn that."""
+
 _PARAMETERS = re.compile(r"^__kernel\b[^{]*|^#define \w*_PARAMETERS .*", re.MULTILINE)
 """The declarations of buffers in a text: in heads of kernels, and in macros for heads."""
 
@@ -41,6 +46,8 @@ def by_pointers(launch: Launch) -> Launch:
     if elements not in launch.source:
         return launch
     source = launch.source.replace(elements, elements + template(POINTERS))
+    if _MOVING.search(source):
+        source = source.replace(_TILES, _TILES + template(MOVING))
     source = _PARAMETERS.sub(lambda found: found[0].replace("*restrict ", "*restrict ALIGNED_BUFFER "), source)
     options = f"{launch.options} -DALIGNED_VECTORS=1" if launch.aligned else launch.options
     return replace(launch, source=source, source_sha256="", options=options)

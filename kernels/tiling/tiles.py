@@ -96,7 +96,7 @@ LONG_REDUCTION = 64
 WORTH_UNROLLED = 0.9
 """As WORTH_ANOTHER, where the reduction is unrolled: a lower tile reads the right side more often, which costs more."""
 
-GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
+GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 8, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 4, "NV": 4, "VW": 16, "KU": 2, "KA": 4, "LM": 1, "LN": 1, "ORDER": 1},

@@ -10,7 +10,7 @@ from gputune.core.dtypes import HALF
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.reduce import ReduceProblem
 from gputune.kernels.ops.transpose import TransposeProblem
-from gputune.kernels.pointers import POINTERS
+from gputune.kernels.pointers import MOVING, POINTERS
 from gputune.kernels.template import template
 from tests.kernels.aligned_problems import ALIGNED
 from tests.kernels.drawing import drawn
@@ -27,10 +27,12 @@ CHOICES = ("VW", "VR", "VC", "ALG", "PACK", "LANES", "STAGED")
 
 ROUNDED = """
 #define ALIGNED_BUFFER
+#define ROUNDED(type, n, p, i) ((__global type *)((ulong)((p) + (i)) & ~(ulong)((n == 3 ? 1 : n) * sizeof(type) - 1)))
+#undef LOAD_PACKED
+#define LOAD_PACKED(n, p, i) LOAD_WIDE(n, ROUNDED(TYPE, n, p, i), 0)
 #if ALIGNED_VECTORS
 #undef LOAD_OF
 #undef STORE_OF
-#define ROUNDED(type, n, p, i) ((__global type *)((ulong)((p) + (i)) & ~(ulong)((n == 3 ? 1 : n) * sizeof(type) - 1)))
 #define LOAD_OF(type, n, p, i) CAT(vload, n)(0, ROUNDED(type, n, p, i))
 #define STORE_OF(type, n, v, p, i) CAT(vstore, n)(v, 0, ROUNDED(type, n, p, i))
 #ifdef CONVERTED
@@ -54,7 +56,7 @@ def gpu(bench: KernelBench) -> KernelBench:
 @pytest.fixture
 def _rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets kernels round addresses where they have pointers."""
-    texts = {"elements.cl": template("elements.cl"), POINTERS: ROUNDED}
+    texts = {"elements.cl": template("elements.cl"), POINTERS: ROUNDED, MOVING: template(MOVING)}
     monkeypatch.setattr("gputune.kernels.pointers.template", texts.__getitem__)
 
 
