@@ -172,21 +172,22 @@ def tune(
 
     Arguments are the options of `gputune context-binary-generator`, which this runs.
     model: a file, or several for one context with a graph each. shapes: by name, of inputs, or sizes of dimensions;
-    several make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
-    output: the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target
-    server, or agent:HOST:PORT; by default a running server of this machine, else a new server on `device`. token_file:
-    holds the token. effort: none, quick, normal (the default) or full. budget: the longest time of the whole call, in
-    seconds or as "10m". compare_seconds: how long whole contexts of a graph take turns at the end, by default as the
-    effort says. compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the
-    machine busy, wait up to so many minutes. fail_under: raise GainTooSmall for a smaller gain, after the context is
-    written. cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file;
-    arguments override it. weights: packed (the default) or compact, for a smaller context that packs the model's
-    weights when it is loaded. unsupported: refuse (the default), or host: onnxruntime runs the nodes that cannot run on
-    the device. precision_mode: float32, float16_storage (tensors and weights are in float16), or float16 (kernels may
-    multiply in it, too); by default as the model. io_type: the type of all inputs and outputs, or types by name.
-    keep_float32: nodes and types of nodes whose results stay in float32. float64: refuse (the default), or float32 for
-    what is float64. quantised: exact (the default), or float, which rounds no activations. verify: compare the context
-    with onnxruntime. op_packages: packages with your operators and kernels. on_progress: called for every step, by any
+    several make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}. output: the
+    context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target server, or
+    agent:HOST:PORT; by default a running server of this machine, else a new server on `device`. token_file: holds the
+    token. effort: none, quick, normal (the default) or full. budget: the longest time of the whole call, in seconds or
+    as "10m". compare_seconds: how long whole contexts of a graph take turns at the end, by default as the effort says.
+    compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the machine
+    busy, wait up to so many minutes. fail_under: raise GainTooSmall for a smaller gain, after the context is written.
+    cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file; arguments
+    override it. weights: packed; compact, for a smaller context that packs the model's weights when it is loaded; or
+    auto (the default), which packs those that grow, if loading is not much longer. unsupported: refuse (the default),
+    or host: onnxruntime runs the nodes that cannot run on the device. precision_mode: float32, float16_storage (tensors
+    and weights are in float16), or float16 (kernels may multiply in it, too); by default as the model. io_type: the
+    type of all inputs and outputs, or types by name. keep_float32: nodes and types of nodes whose results stay in
+    float32. float64: refuse (the default), or float32 for what is float64. quantised: exact (the default), or float,
+    which rounds no activations. verify: compare the context with onnxruntime. op_packages: packages with your operators
+    and kernels. on_progress: called for every step, by any
     thread; an exception in it ends the tuning, and measurements are kept. Messages are records of the logger "gputune".
     Raises, in one line that says what to do, ConfigError, ModelError, TargetError, TuningError, OutputError,
     VerificationError, CacheMiss, GainTooSmall or CacheError.

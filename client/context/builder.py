@@ -119,11 +119,13 @@ def build_all(
     memory_search_steps: int = 0,
     share_programs: bool = False,
     compact: bool = False,
+    growth: float = 0.0,
 ) -> Built:
     """Return all graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of
     them the quick plan stays, which is enough where only launches are compared. share_programs: whether launches may
     share a program where the driver charges for each, for a context whose programs are kept for no other. compact:
-    whether the context has the model's weights, which are packed when it is loaded.
+    whether the context has the model's weights, which are packed when it is loaded; growth: only those that packing
+    makes more than so many times as large.
 
     Weights are rearranged on the target; what is the same for several operations is kept once. Then all programs are
     compiled on the target together. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
@@ -135,7 +137,7 @@ def build_all(
     apart = any(wanted.form in ("buffers", "svm") for wanted in graphs)
     weights = Weights(alignment, device.max_allocation_bytes, apart)
     packings = Packings(weights)
-    constants = _Constants(target, weights, packings if compact else None)
+    constants = _Constants(target, weights, packings if compact else None, growth)
     laid = [_graph(wanted, programs, constants, device, memory_search_steps) for wanted in graphs]
     sections = weights.sections()
     packing_programs = programs.packing(packings.kernels)
@@ -395,11 +397,13 @@ def _together(requests: Sequence[CompileKernel], text: Merged) -> CompileKernel:
 
 @dataclass(frozen=True)
 class _Constants:
-    """Say where the constants of operations lie. packings: None if they are packed now, on the target."""
+    """Say where the constants of operations lie. packings: None if they are packed now, on the target; so are those
+    that packing makes no more than `growth` times as large."""
 
     target: Maker
     weights: Weights
     packings: Packings | None
+    growth: float
 
     def of(self, plan: Plan, operation: Operation, task: str, instance: Instance) -> dict[str, BufferRef]:
         """By name those that a run reads. task: a digest."""
@@ -415,7 +419,8 @@ class _Constants:
         needed = {argument for one in instance.prepare for kernel in one.sequence for argument in kernel.arguments}
         sources = {name: value for name, value in values.items() if name in needed}
         packed = self._packed(sources, instance)
-        if self.packings is None:
+        grown = sum(map(len, packed.values())) > self.growth * sum(int(value.nbytes) for value in sources.values())
+        if self.packings is None or not grown:
             return refs | {name: self.weights.add(content, operation.name) for name, content in packed.items()}
         raw = {name: np.ascontiguousarray(value).tobytes() for name, value in sources.items()}
         return refs | self.packings.add(Packing(operation.name, task, instance.prepare, raw, packed))

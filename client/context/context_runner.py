@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ ROUNDS = 12
 LEAST_ROUNDS = 6
 """The fewest rounds that give a time, if a budget leaves no time for more."""
 TURN_NS = 40e6
+LOADS = 6
+"""Of a context, the first of which does not count."""
 MOST_INFERENCES = 24
 """Inferences of a turn: as many as TURN_NS has room for, with all that they take from here, at least two."""
 WARM = 4
@@ -149,6 +152,21 @@ class ContextRunner:
             self._open.add(executor)
             self._run_once(executor)
         return executor
+
+    def load_ns(self, contexts: Sequence[builder.Built]) -> list[float]:
+        """Return the median of what loading each context takes on the target, with all of its graphs, in turns."""
+        paths = [Path(self._folder.name) / f"load {number}.bin" for number in range(len(contexts))]
+        for built, path in zip(contexts, paths, strict=True):
+            self._write(built, path)
+        taken: list[list[int]] = [[] for _ in contexts]
+        with self._in_time():
+            for _ in range(LOADS):
+                for built, path, own in zip(contexts, paths, taken, strict=True):
+                    own.append(0)
+                    for graph in built.graphs:
+                        with closing(RemoteExecutor(self._target, path, graph.name, strict=True)) as loaded:
+                            own[-1] += loaded.load_ns
+        return [statistics.median(own[1:]) for own in taken]
 
     def has_time_for(self, turns: int) -> bool:
         """Return whether so many turns of a context end in time, by what one took."""

@@ -19,6 +19,7 @@ from gputune.client.context.choice import Decision, InChain, outcomes_of
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS, worth_compiling
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
+from gputune.client.context.memory.load_choice import packed_or_smaller
 from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.part_gains import worthwhile
 from gputune.client.context.reserves import Foretelling, insure
@@ -26,6 +27,7 @@ from gputune.client.context.verifying.distance import Compared
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import secret_for
+from gputune.client.generation.config.generator_keys import AUTO
 from gputune.client.generation.config.precision import MODE, mode_on
 from gputune.client.generation.explaining import apart_line, outcome_line, summary_line, unfinished_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
@@ -80,19 +82,15 @@ class Generation:
     ) -> None:
         """Raise ConfigError for what the device cannot do."""
         self._request, self.ep_context = request, request.ep_context
-        self._graphs = graphs
-        self._packages = packages
+        self._graphs, self._packages = graphs, packages
         self._ground_truth = ground_truth
         self.clients = clients
         self._client = client = clients[0]
         self._maker: builder.Maker = client
         self._repository: KernelRepository | None = None
         self._clock, self._budget = clock, clock.budget
-        self._lasts: bool | None = (
-            None  # whether the budget lasts for more than the untuned context, once that is known
-        )
-        self._progress = progress
-        self._arrived = arrived
+        self._lasts: bool | None = None  # whether the budget lasts for more than the untuned context, once known
+        self._progress, self._arrived = progress, arrived
         self.device = DeviceIdentity.from_dict(client.device)
         self._form, self._launch_ns = request.config.form or usual_form(self.device), 0.0
         self.tier = tier_of(self.device.name, self.device.compute_units, self.device.vendor, self.device.device_version)
@@ -109,6 +107,7 @@ class Generation:
         self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
+        self._said = ""  # of weights, by the line about the context's bytes
         self.hurried = False  # whether a budget has kept something from being measured
         self.remembered: Mapping[str, EndToEnd] = {}  # by graph, what `explain` has found
         self.verified: Mapping[str, Mapping[str, Compared]] | None = None
@@ -138,8 +137,8 @@ class Generation:
                 plans = self._graphs.untuned(self.limits)
                 persistent = [self._persistent(one.name) and worth_compiling(one, self.device) for one in plans]
                 made = [of_tasks(plan.tasks, outcomes) for plan in plans]
-                untuned_ones = list(map(Decision, plans, made, persistent))
-                self._make(self._within_limit(self._worthwhile(untuned_ones), lambda task: ()))
+                worthwhile_ones = self._worthwhile(list(map(Decision, plans, made, persistent)))
+                self._make(self._within_limit(worthwhile_ones, lambda task: ()))
                 return
             path = self._cache_path(stack)
             kept = "" if mode == "use" else f", mode {mode}"
@@ -380,13 +379,15 @@ class Generation:
     def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
         """Return the graphs with their programs. Without a kernel repository, launches share programs, unless they are
         to be plain."""
-        repository, config = self._repository, self._request.config
-        steps, compact = config.memory_search_steps, config.compact
-        if repository is None:
-            return builder.build_all(wanted, self._client, self._progress, steps, not plain, compact)
-        repository.counts.clear()
-        built = builder.build_all(wanted, repository, self._progress, steps, compact=compact)
-        if (counts := repository.counts).total():
+        repository, config, progress = self._repository, self._request.config, self._progress
+        maker, shares = repository or self._client, repository is None and not plain
+        make = partial(builder.build_all, wanted, maker, progress, config.memory_search_steps, shares)
+        if repository is not None:
+            repository.counts.clear()
+        built = make(compact=config.compact)
+        if config.weights == AUTO and self._compares and self._mode != "frozen":
+            built, self._said = packed_or_smaller(self._runner(budget=self._budget), built, make, wanted)
+        if repository is not None and (counts := repository.counts).total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
         return built
 
@@ -482,7 +483,7 @@ class Generation:
                 raise OutputError(f"{path} cannot be written: {error}") from error
         if not self._request.temporary:
             log.info(f"wrote {path} ({size} bytes)")
-            log.info(split_told(path, weight_bytes(one.plan for one in self.decisions)))
+            log.info(split_told(path, weight_bytes(one.plan for one in self.decisions), self._said))
         self._write_ep_context(path)
 
     def _write_ep_context(self, binary_file: Path) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from gputune.client.context.memory.weights import LARGER
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import ContextHeader
 
 PACKED, AS_IN_MODEL = "weights as kernels read them", "weights as the model has them"
-LARGER = 1.3
-"""A context whose weights take so many times the model's is larger than it has to be."""
 
 
 def packed_bytes(header: ContextHeader) -> int:
@@ -41,11 +40,13 @@ def split_line(header: ContextHeader, nbytes: int) -> str:
     return "of its bytes: " + ", ".join(f"{name} {part:,} ({part / nbytes:.1%})" for name, part in split.items())
 
 
-def split_told(path: Path, model_bytes: int) -> str:
-    """Return the line for a context that was just written, beside the bytes of its model's weights, and what makes it
-    smaller where its weights take much more. Raises ContextError, OSError."""
+def split_told(path: Path, model_bytes: int, decided: str = "") -> str:
+    """Return the line for a context that was just written, beside the bytes of its model's weights, and what was
+    decided about these; else what makes it smaller where they take much more. Raises ContextError, OSError."""
     header, nbytes = read_header(path), path.stat().st_size
     line = f"{split_line(header, nbytes)}; the model's weights have {model_bytes:,}"
-    if not header.packing and split_of(header, nbytes)[PACKED] > LARGER * model_bytes:
+    if decided:
+        line += f": {decided}"
+    elif not header.packing and split_of(header, nbytes)[PACKED] > LARGER * model_bytes:
         line += ": --weights compact stores them alone, for a smaller file that takes longer to load"
     return line

@@ -19,6 +19,8 @@ from gputune.client.model.plan import Plan
 from gputune.core.launches import Launch, Stage
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 
+LARGER = 1.3
+"""Weights that take so many times the model's bytes are larger than they have to be."""
 PART_BYTES = 64 << 20
 """Of what one packing makes, unless an operation needs more."""
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 COUNT = a_number(0, 10**12)
 MEASURED = "measured"
 """The form of arguments that is fastest on the device."""
-WEIGHTS = ("packed", "compact")
+AUTO = "auto"
+WEIGHTS = (AUTO, "packed", "compact")
 """How a context has constants that kernels read in an order of their own: in that order, or as the model has them, to
 be packed when the context is loaded."""
 HOST = "host"

@@ -51,17 +51,22 @@ class FakeTarget:
             compiled(place, Compiled(self.compiled[-1], 1, 1))
 
 
-def built(folder: Path, **changes: int) -> Built:
-    """A small network, built from configurations that need no device."""
+def wanted(folder: Path) -> Wanted:
+    """A small network with configurations that need no device."""
     assert NULL_REPORT.identity is not None
     limits = device_limits(NULL_REPORT.identity)
     plan = lower(read_model(models.save(models.conv_relu_gemm(), folder)))
-    target: Any = FakeTarget(**changes)
     outcomes: Any = {}
     for task in plan.tasks:
         family = family_of(task.op)
         outcomes[task_key(task).digest] = SimpleNamespace(configuration=family.default(task.problem, limits))
-    return build(plan, outcomes, target)
+    return Wanted(plan, outcomes)
+
+
+def built(folder: Path, growth: float | None = None, **changes: int) -> Built:
+    """The same, built; with a growth as a compact context."""
+    target: Any = FakeTarget(**changes)
+    return build_all([wanted(folder)], target, compact=growth is not None, growth=growth or 0.0)
 
 
 def refs(graph: Any) -> Iterator[BufferRef]:
@@ -75,6 +80,16 @@ def test_offsets_suit_devices_with_a_larger_alignment(tmp_path: Path, alignment:
     assert {ref.offset % multiple for ref in refs(made.graph)} == {0}
     for kind in ("arena", "weights"):
         assert any(ref.kind == kind and ref.offset for ref in refs(made.graph)), kind
+
+
+def test_only_what_grows_is_packed_at_load(tmp_path: Path) -> None:
+    """With zeros in place of packed weights, equal ones are kept once."""
+    packed, everything, nothing = (built(tmp_path, growth) for growth in (None, 0.0, 1e9))
+    assert packed.packing == nothing.packing == () and packed.weights == nothing.weights
+    operations = {launch.operation for part in everything.packing for launch in part.launches}
+    assert operations and len(everything.weights) > len(packed.weights)
+    some = built(tmp_path, 1.3)
+    assert {launch.operation for part in some.packing for launch in part.launches} < operations
 
 
 def test_a_constant_that_no_allocation_holds_names_its_operation(tmp_path: Path) -> None:

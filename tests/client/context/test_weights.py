@@ -2,13 +2,18 @@
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from gputune.client.context.builder import Built, Wanted
 from gputune.client.context.memory import weights as weights_module
+from gputune.client.context.memory.load_choice import packed_or_smaller
 from gputune.client.context.memory.weights import Packing, Packings, Weights
-from gputune.client.errors import MemoryPlanError
-from gputune.runtime.context.records import BufferRef
+from gputune.client.errors import MemoryPlanError, TargetError
+from gputune.runtime.context.records import BufferRef, GraphRecord
 
 ALIGNMENT, LARGEST = 16, 100
 
@@ -80,3 +85,46 @@ def test_what_is_packed_is_kept_packed_if_no_buffer_holds_it_all() -> None:
     both = Packings(weights).add(packing(b"a" * 60, b"b" * 60))
     assert {ref.kind for ref in both.values()} == {"weights"}
     assert weights.sections() == (b"a" * 60, b"b" * 60)
+
+
+class Loading:
+    """A runner that says how long contexts take to load; None where it cannot load them."""
+
+    def __init__(self, *taken_ns: float | None) -> None:
+        self._taken_ns = taken_ns
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    def load_ns(self, contexts: list[Built]) -> Any:
+        if None in self._taken_ns:
+            raise TargetError("cancelled", "the target is gone")
+        return self._taken_ns
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "taken_ns", "packs", "words"),
+    [
+        (1300, (100.0, 100.0), True, ""),  # not larger than they have to be
+        (1301, (100.0, 120.0), False, "larger forms of them are made at load, which takes 1.20 times as long"),
+        (1301, (100.0, 90.0), False, "takes 0.90 times as long (--weights auto)"),
+        (1301, (100.0, 121.0), True, "making larger forms of them at load would take 1.21 times as long"),
+        (1301, (100.0, None), True, ""),
+    ],
+)
+def test_larger_weights_are_packed_at_load_where_that_is_as_fast(
+    nbytes: int, taken_ns: tuple[float | None, ...], packs: bool, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = SimpleNamespace(constants={"w": np.zeros(250, np.float32)})
+    packed, other = (
+        Built((), (), (bytes(nbytes),), (), packing) for packing in ((), (GraphRecord("", (), (), (), (8,)),))
+    )
+
+    def make(compact: bool, growth: float) -> Built:
+        assert (compact, growth) == (True, weights_module.LARGER)
+        return other
+
+    wanted: Any = [Wanted(plan, {})]  # type: ignore[arg-type]
+    built, said = packed_or_smaller(Loading(*taken_ns), packed, make, wanted)  # type: ignore[arg-type]
+    assert built is (packed if packs else other)
+    assert words in said and bool(words) == bool(said)
+    assert ("the target is gone" in caplog.text) == (None in taken_ns)

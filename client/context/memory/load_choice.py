@@ -1,0 +1,44 @@
+"""Decide by measuring whether a context packs weights when it is loaded, so that its file is smaller.
+
+Kernels such as those of Winograd's convolutions read weights in a form that is larger than the model's. Such weights
+alone are packed at load. The target loads both contexts in turns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from gputune.client.context.builder import Built, Wanted
+from gputune.client.context.context_runner import ContextRunner
+from gputune.client.context.memory.weights import LARGER, weight_bytes
+from gputune.client.errors import GputuneError
+from gputune.core.errors import ContextError
+
+log = logging.getLogger(__name__)
+
+LONGER = 1.2
+"""A smaller context ships if it takes at most so many times as long to load."""
+
+
+def packed_or_smaller(
+    runner: ContextRunner, packed: Built, make: Callable[..., Built], wanted: Sequence[Wanted]
+) -> tuple[Built, str]:
+    """Return the context that ships, and for people what decided; empty where weights are no larger than the model's,
+    or nothing could be measured. make: as build_all of what is wanted."""
+    if sum(map(len, packed.weights)) <= LARGER * weight_bytes(one.plan for one in wanted):
+        return packed, ""
+    try:
+        other = make(compact=True, growth=LARGER)
+        if not other.packing:
+            return packed, ""
+        runner.share = "finalizing"
+        with runner:
+            packed_ns, other_ns = runner.load_ns([packed, other])
+    except (GputuneError, ContextError, OSError) as error:
+        log.warning(f"weights are stored as kernels read them, because loading was not measured: {error}")
+        return packed, ""
+    longer = other_ns / packed_ns
+    if longer <= LONGER:
+        return other, f"larger forms of them are made at load, which takes {longer:.2f} times as long (--weights auto)"
+    return packed, f"making larger forms of them at load would take {longer:.2f} times as long (--weights auto)"
