@@ -61,7 +61,10 @@ GUESSED_LAUNCH_NS = 5_000.0
 INSIDE_NS = 500.0
 """What a launch is taken to cost as a part of a persistent kernel: its groups wait for each other once."""
 
-WORTH_COMPILING = 0.02
+MOST_SAVED_NS = 7_500.0
+"""What a launch costs more than a part of a persistent kernel, where that is much: with PoCL on CPUs."""
+
+WORTH_COMPILING = 0.03
 """Where nothing is measured, persistent kernels are compiled if they may save this share of an inference: they take
 about half as long to compile as all other programs."""
 
@@ -108,7 +111,7 @@ def worth_compiling(plan: Plan, device: DeviceIdentity) -> bool:
     roofline of such a device, which is more than they reach; so that is the most that can be saved."""
     faster = max(1.0, device.compute_units / ASSUMED_UNITS)
     kernels_ns = sum(one.weight * ASSUMED.roofline_ns(family_of(one.op).work(one.problem)) for one in plan.tasks)
-    saved_ns = len(plan.operations) * (GUESSED_LAUNCH_NS - INSIDE_NS)
+    saved_ns = len(plan.operations) * MOST_SAVED_NS
     share = saved_ns / (saved_ns + kernels_ns / faster) if saved_ns else 0.0
     if share < WORTH_COMPILING:
         log.info(f"persistent kernels would save at most {share:.1%} of an inference: they are not compiled")
