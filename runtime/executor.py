@@ -27,8 +27,8 @@ from gputune.runtime.profiling.records import Form, Level, LoggedInference, Stat
 from gputune.runtime.values import NOTHING, Array, Tensors, Value, Values
 
 if TYPE_CHECKING:  # most loads do without
-    from gputune.runtime.power.actuators.keep_warm import KeepWarm
     from gputune.runtime.power.instances import Power
+    from gputune.runtime.power.keep_warm import KeepWarm
     from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 NO_VOTES = nullcontext()
@@ -236,7 +236,7 @@ class Executor(Closing):
                 self._warm.close()
             self._warm = None
             if on:
-                from gputune.runtime.power.actuators.keep_warm import KeepWarm
+                from gputune.runtime.power.keep_warm import KeepWarm
 
                 self._warm = KeepWarm(self._empty_launch())
 

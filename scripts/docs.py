@@ -39,6 +39,7 @@ from gputune.runtime.context.records import (
     Section,
     TensorRecord,
 )
+from tables import c_presets
 
 FOLDERS = {
     ".": "Commands",
@@ -185,6 +186,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
 """By page: its parts, and what writes each."""
 FILES: Mapping[str, Callable[[], str]] = {
     c_tables.PATH: c_tables.text,
+    c_presets.PATH: c_presets.text,
     c_tables.AGENT_PATH: c_tables.agent_messages,
     c_tables.AGENT_HEADER_PATH: c_tables.agent_header,
 }

@@ -16,17 +16,17 @@ from gputune.client.cli.tables import add_row, print_table
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.core.identity import DeviceIdentity
+from gputune.core.logs import printable
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
-from gputune.runtime.power.actuators.base import Write
-from gputune.runtime.power.actuators.cl_hints import hints
-from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.native.power import Control, Controls, Planned
+from gputune.runtime.native.power import restore as restore_all
+from gputune.runtime.power.cl_hints import hints
 from gputune.runtime.power.fake_trees import TREES, make_tree
-from gputune.runtime.power.journal import DeviceFiles
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.runtime.power.profiles.settings import MOMENTS, PHASES
 from gputune.runtime.power.profiles.yaml_form import read_yaml
-from gputune.runtime.power.steering import ControlState, all_steerings, find_steering
+from gputune.runtime.power.records import ignored_by
 
 _Command = Callable[..., None]
 
@@ -59,19 +59,20 @@ def command() -> None:
 def show(root: Path, device: str | None, as_json: bool) -> None:
     """List the controls with their values, and whether you can write them or what would allow it."""
     identity = _identity(device)
-    steering = find_steering(identity, root)
-    controls = steering.controls()
+    with device_errors(), Controls(identity, root) as found:
+        controls, key, effective = found.all(), found.key, found.clocks()[1]
     offered = [] if identity is None else hints(identity)
     if as_json:
-        entries = [{**vars(each), "path": str(each.path), "advice": each.advice} for each in controls]
         lines = [hint.line for hint in offered]
-        print_json({"key": steering.key, "controls": entries, "effective": steering.effective(), "hints": lines})
+        print_json(
+            {"key": key, "controls": [each._asdict() for each in controls], "effective": effective, "hints": lines}
+        )
         return
     if not controls:
         say("no control of clocks or power is found here: perf profiles change nothing")
     else:
         print_table(_control_table(controls))
-    for name, value in steering.effective().items():
+    for name, value in effective.items():
         say(f"now: {name.removesuffix('_hz')} {f'{value / 1e6:g} MHz' if name.endswith('_hz') else f'{value:g}'}")
     for line in dict.fromkeys(f"{each.refusal}: {each.advice}" for each in controls if each.refusal):
         say(line)
@@ -119,14 +120,14 @@ def check(
 ) -> None:
     """Show what a perf profile would write now, where, and in which order. Nothing is written."""
     profile = _profile(perf_profile, perf_config_yaml)
-    steering = find_steering(_identity(device), root)
-    moments = [(phase, moment) for phase in PHASES for moment in MOMENTS]
+    moments = [] if profile.silent else [(phase, moment) for phase in PHASES for moment in MOMENTS]
     votes = [profile.vote(phase, moment) for phase, moment in moments]
-    plans = steering.planned([] if profile.silent else votes)
-    steps = [f"{phase} {moment}" for phase, moment in moments] if not profile.silent else []
-    named = dict(zip([*steps, "close"], plans, strict=True))
-    refused = {str(control.path): control for control in steering.controls() if control.refusal}
-    ignored = list(dict.fromkeys(name for vote in votes for name in steering.ignored(vote)))
+    with device_errors(), Controls(_identity(device), root) as controls:
+        writes, honoured = controls.planned([vote.places for vote in votes]), controls.honoured
+        refused = {control.path: control for control in controls.all() if control.refusal}
+    steps = [*(f"{phase} {moment}" for phase, moment in moments), "close"]
+    named = {step: [write for write in writes if write.step == number] for number, step in enumerate(steps)}
+    ignored = list(dict.fromkeys(name for vote in votes for name in ignored_by(vote, honoured)))
     ignored += [name for name, value in _without_controls(profile).items() if value]
     if as_json:
         told = {step: [_write_entry(write, refused) for write in plan] for step, plan in named.items()}
@@ -152,16 +153,9 @@ def _without_controls(profile: PerfProfile) -> dict[str, int]:
 @_root_option
 def restore(root: Path) -> None:
     """Restore the settings that killed processes left changed. Votes of running processes stay in force."""
-    for steering in all_steerings(root):
-        before = steering.originals()
-        arbiter = Arbiter(steering.key, steering)
-        arbiter.look()
-        arbiter.close()
-        for path, content in steering.originals().items():
-            if content != before.get(path):
-                say(f"{path}: {before.get(path, '').strip()} -> {content.strip()}")
-        for holder in filter(lambda holder: holder.alive, DeviceFiles(steering.key).table().votes):
-            say(f"{steering.key}: process {holder.process} votes; nothing is restored before it ends")
+    with device_errors():
+        for line in restore_all(root):
+            say(printable(line))
     say("done")
 
 
@@ -199,7 +193,7 @@ def _profile(name: str | None, path: Path | None) -> PerfProfile:
         raise ConfigError(str(error)) from None
 
 
-def _control_table(controls: Sequence[ControlState]) -> Table:
+def _control_table(controls: Sequence[Control]) -> Table:
     table = Table("actuator", "file", "now", "writable")
     for control in controls:
         content = "not readable" if control.content is None else " ".join(control.content.split())
@@ -207,12 +201,12 @@ def _control_table(controls: Sequence[ControlState]) -> Table:
     return table
 
 
-def _write_line(write: Write, refused: dict[str, ControlState]) -> str:
+def _write_line(write: Planned, refused: dict[str, Control]) -> str:
     line = f"{write.path} = {write.value.strip() or 'closed'}"
-    control = refused.get(str(write.path))
+    control = refused.get(write.path)
     return line if control is None else f"{line}  [refused now: {control.refusal}: {control.advice}]"
 
 
-def _write_entry(write: Write, refused: dict[str, ControlState]) -> dict[str, Any]:
-    control = refused.get(str(write.path))
-    return {"path": str(write.path), "value": write.value.strip(), "refusal": control.refusal if control else ""}
+def _write_entry(write: Planned, refused: dict[str, Control]) -> dict[str, Any]:
+    control = refused.get(write.path)
+    return {"path": write.path, "value": write.value.strip(), "refusal": control.refusal if control else ""}

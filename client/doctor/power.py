@@ -6,18 +6,23 @@ from itertools import groupby
 from pathlib import Path
 
 from gputune.client.doctor.findings import Finding
-from gputune.runtime.power.steering import ControlState, find_steering
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.native.power import Control, Controls
 
 
 def check_power(root: Path = Path("/")) -> list[Finding]:
     """Return a line for each kind of control below a root, of all devices; a note where there is none or it refuses."""
-    controls = find_steering(None, root).controls()
+    try:
+        with Controls(None, root) as found:
+            controls = found.all()
+    except DeviceNotFound as error:
+        return [Finding("power", "note", f"perf profiles change nothing: {error}")]
     if not controls:
         return [Finding("power", "note", "no control of clocks or power here: perf profiles change nothing")]
     return [_finding(name, list(group)) for name, group in groupby(controls, key=lambda control: control.actuator)]
 
 
-def _finding(name: str, controls: list[ControlState]) -> Finding:
+def _finding(name: str, controls: list[Control]) -> Finding:
     refused = [control for control in controls if control.refusal]
     if not refused:
         count = f"{len(controls)} control{'' if len(controls) == 1 else 's'}"

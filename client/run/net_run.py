@@ -203,7 +203,7 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
     elif isinstance(executor, Executor):
         summary["memory"] = executor.counters.to_dict()
         if executor.perf_profile is not None:
-            from gputune.runtime.power.arbiter import live_votes
+            from gputune.runtime.power.instances import live_votes
 
             summary["power"] = {"perf_profile": executor.perf_profile.name, "votes": live_votes()}
         if executor.warm_cpu_ns:

@@ -22,8 +22,8 @@ from gputune.runtime.devices.features import AskedOnce
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors, variables
 from gputune.runtime.memory.handles import Kind, MemHandle
-from gputune.runtime.native.binding import Device, File, Native
-from gputune.runtime.native.building import runtime_library, why_no_runtime
+from gputune.runtime.native.binding import Device, File, Native, library
+from gputune.runtime.native.building import why_no_runtime
 from gputune.runtime.native.memory import Memory
 
 _KINDS: Mapping[str, Kind] = {"fine-grain SVM buffer": "svm", "cl_intel_unified_shared_memory": "usm"}
@@ -32,14 +32,6 @@ _MOST_TRIED = 8
 """Devices of a platform among which one is looked for."""
 _IN_MEMORY = "context in memory"
 """The name that the C runtime gives a context that it reads from bytes."""
-
-
-@functools.cache
-def library() -> Native:
-    """Return the C runtime. Raises DeviceNotFound if it cannot be had here."""
-    if why := why_no_runtime():
-        raise DeviceNotFound(why)
-    return Native(runtime_library())
 
 
 class NativeDevice:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gputune.core.errors import error_named
+from gputune.core.errors import DeviceNotFound, error_named
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.native.building import runtime_library, why_no_runtime
 from gputune.runtime.native.closing import NativeObject
 from gputune.runtime.native.declarations import (
     IMPORTERS,
@@ -127,6 +128,14 @@ class Native:
             ordinal=ordinal,
         )
         return Device(self, self.made("open_device", byref(options)))
+
+
+@functools.cache
+def library() -> Native:
+    """Return the C runtime. Raises DeviceNotFound if it cannot be had here."""
+    if why := why_no_runtime():
+        raise DeviceNotFound(why)
+    return Native(runtime_library())
 
 
 class File(NativeObject):

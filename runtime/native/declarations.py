@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 from gputune.runtime.native.counting import TensorCounts
@@ -12,6 +24,7 @@ from gputune.runtime.native.counting import TensorCounts
 MOST_DIMENSIONS = 16
 MESSAGE_BYTES = 4096
 IMPORTERS = 14
+VOTE_FIELDS = 10
 
 
 class Error(Structure):
@@ -132,10 +145,46 @@ class Counters(Structure):
         return {name: getattr(self, name) for name, *_ in self._fields_}
 
 
+class Vote(Structure):
+    """Say what is asked of a device, as Vote.places of runtime/power/records.py."""
+
+    _fields_ = (("at", c_int32 * VOTE_FIELDS),)
+
+
+class PerfSettings(Structure):
+    """Say what is asked in each phase."""
+
+    _fields_ = (("start", Vote * 3), ("done", Vote * 3), ("hysteresis_us", c_uint64), ("asynchronous", c_bool))
+
+
+class Control(Structure):
+    _fields_ = tuple((name, c_char_p) for name in ("actuator", "path", "content", "refusal", "advice"))
+
+
+class Clock(Structure):
+    _fields_ = (("name", c_char_p), ("requested", c_double), ("effective", c_double))
+
+
+class PowerState(Structure):
+    _fields_ = (
+        ("controls", POINTER(Control)),
+        ("control_count", c_size_t),
+        ("clocks", POINTER(Clock)),
+        ("clock_count", c_size_t),
+        ("honoured", c_uint64),
+    )
+
+
+class Write(Structure):
+    _fields_ = (("step", c_size_t), ("actuator", c_char_p), ("path", c_char_p), ("value", c_char_p))
+
+
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(Error))
+LINE = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 _OBJECT = POINTER(c_void_p)
 _VALUES = [POINTER(Value), c_size_t, POINTER(Value), c_size_t]
 _ERROR = POINTER(Error)
+_COUNT = c_void_p  # size_t *, which receives a number
 
 STRUCTURES: Mapping[str, type[Structure]] = {
     "gputune_error": Error,
@@ -149,6 +198,12 @@ STRUCTURES: Mapping[str, type[Structure]] = {
     "gputune_value": Value,
     "gputune_counters": Counters,
     "gputune_tensor_counters": TensorCounts,
+    "gputune_vote": Vote,
+    "gputune_perf_settings": PerfSettings,
+    "gputune_control": Control,
+    "gputune_clock": Clock,
+    "gputune_power_state": PowerState,
+    "gputune_write": Write,
 }
 """The structures of gputune.h by their names there."""
 
@@ -207,6 +262,20 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "counters_at": (None, [c_void_p, POINTER(POINTER(Counters)), POINTER(POINTER(Counters))]),
     "tensor_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts), POINTER(TensorCounts)]),
     "load_counters_of": (None, [c_void_p, c_bool, c_size_t, POINTER(TensorCounts)]),
+    "preset": (c_int, [c_char_p, POINTER(PerfSettings), _ERROR]),
+    "open_power": (c_int, [c_char_p, c_char_p, c_char_p, c_char_p, _OBJECT, _ERROR]),
+    "close_power": (None, [c_void_p]),
+    "power_key": (c_char_p, [c_void_p]),
+    "power_warning": (c_char_p, [c_void_p, c_size_t]),
+    "open_votes": (c_int, [c_void_p, POINTER(PerfSettings), _OBJECT, _ERROR]),
+    "set_votes": (c_int, [c_void_p, POINTER(PerfSettings), _ERROR]),
+    "begin_phase": (c_int, [c_void_p, c_int, _ERROR]),
+    "end_phase": (c_int, [c_void_p, c_int, _ERROR]),
+    "close_votes": (None, [c_void_p]),
+    "read_power": (c_int, [c_void_p, POINTER(PowerState), _ERROR]),
+    "live_clocks": (c_size_t, [c_void_p, POINTER(Clock), c_size_t]),
+    "plan": (c_int, [c_void_p, POINTER(Vote), c_size_t, POINTER(Write), c_size_t, _COUNT, _ERROR]),
+    "restore": (c_int, [c_char_p, LINE, c_void_p, _ERROR]),
     "open_profile": (c_int, [c_void_p, c_char_p, c_int, _OBJECT, _ERROR]),
     "record": (c_int, [c_void_p, c_void_p, _ERROR]),
     "record_marked": (c_int, [c_void_p, c_void_p, _ERROR]),

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gputune.runtime.power.actuators.cpu_latency import NO_REQUEST_US
-
 _KGSL = "sys/class/kgsl/kgsl-3d0"
 _MALI = "sys/class/devfreq/13000000.mali"
 _DMC = "sys/class/devfreq/dmc"
@@ -109,6 +107,8 @@ TREES: Mapping[str, Mapping[str, str]] = {
 """The files of each family, by paths below a root."""
 
 LATENCY = "dev/cpu_dma_latency"
+NO_REQUEST_US = 2_000_000_000
+"""What the file of the latency reads while there is no request."""
 
 
 def make_tree(root: Path, *families: str) -> Path:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Annotated
-
-from gputune.core.bounds import Stored, Within, in_files
 
 
 class Corner(IntEnum):
@@ -23,25 +20,6 @@ class Corner(IntEnum):
     TURBO = 7
     TURBO_PLUS = 8
     MAX = 9
-
-    @property
-    def share(self) -> float:
-        """Where it lies between a device's lowest frequency (0) and its highest (1)."""
-        return _SHARES[self]
-
-
-_SHARES = {
-    Corner.DISABLE: 0.0,
-    Corner.MIN: 0.0,
-    Corner.SVS2: 0.15,
-    Corner.SVS: 0.3,
-    Corner.SVS_PLUS: 0.4,
-    Corner.NOM: 0.55,
-    Corner.NOM_PLUS: 0.65,
-    Corner.TURBO: 0.85,
-    Corner.TURBO_PLUS: 0.95,
-    Corner.MAX: 1.0,
-}
 
 
 class PowerMode(StrEnum):
@@ -64,25 +42,22 @@ class Corners:
     most: Corner = Corner.DISABLE
 
 
-def _corners(values: Iterable[int]) -> Corners:
-    return Corners(*map(Corner, values))
+PLACES = {"bus": 0, "core": 3, "dcvs": 6, "sleep_latency_us": 9, "power_mode": 8, "high_performance": 7}
+"""Where the fields of a vote begin in gputune_vote of gputune.h."""
+ANY_LATENCY = (1 << 31) - 1
+"""The place of a latency in gputune_vote, without a wish."""
 
 
-InFile = Annotated[Corners, Stored(tuple[int, int, int], _corners)]
-Latency = Annotated[int, Within(0, (1 << 31) - 1)]
-
-
-@in_files(closed=True)
 @dataclass(frozen=True)
 class Vote:
     """What one instance asks of a device at a time. dcvs: whether a governor may scale the clocks between the corners;
     False holds them at the target. sleep_latency_us: how long waking up may take at most, None without a wish."""
 
-    bus: InFile = Corners()
-    core: InFile = Corners()
+    bus: Corners = Corners()
+    core: Corners = Corners()
     dcvs: bool = True
-    sleep_latency_us: Latency | None = None
-    power_mode: Annotated[PowerMode, Stored(str, PowerMode)] = PowerMode.ADJUST_UP_DOWN
+    sleep_latency_us: int | None = None
+    power_mode: PowerMode = PowerMode.ADJUST_UP_DOWN
     high_performance: bool = False
 
     @property
@@ -90,26 +65,25 @@ class Vote:
         """Whether it asks for nothing."""
         return self == NOTHING
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Return the numbers that gputune_vote of gputune.h has, in its order."""
+        ends = [end for rail in (self.bus, self.core) for end in (rail.least, rail.target, rail.most)]
+        latency = ANY_LATENCY if self.sleep_latency_us is None else self.sleep_latency_us
+        return (*map(int, ends), int(not self.dcvs), int(self.high_performance), MODES.index(self.power_mode), latency)
+
 
 NOTHING = Vote()
 
 
-def strongest(votes: Iterable[Vote]) -> Vote:
-    """Return what is in force while these votes are: for each field the strongest; of sleep latencies the smallest. A
-    governor is held as soon as one vote holds it."""
-    live = [vote for vote in votes if not vote.empty]
-    latencies = [vote.sleep_latency_us for vote in live if vote.sleep_latency_us is not None]
-    return Vote(
-        bus=_strongest(vote.bus for vote in live),
-        core=_strongest(vote.core for vote in live),
-        dcvs=all(vote.dcvs for vote in live),
-        sleep_latency_us=min(latencies, default=None),
-        power_mode=max((vote.power_mode for vote in live), key=_MODES.index, default=PowerMode.ADJUST_UP_DOWN),
-        high_performance=any(vote.high_performance for vote in live),
-    )
+def ignored_by(vote: Vote, honoured: Container[int]) -> list[str]:
+    """Return the fields of a vote that ask for something and at whose places no control makes anything of it."""
+    asked = [name for name in PLACES if getattr(vote, name) != getattr(NOTHING, name)]
+    only_dsp = vote.power_mode is PowerMode.DUTY_CYCLE
+    return [name for name in asked if PLACES[name] not in honoured or (name == "power_mode" and only_dsp)]
 
 
-_MODES = (
+MODES = (
     PowerMode.POWER_SAVER_AGGRESSIVE,
     PowerMode.POWER_SAVER,
     PowerMode.DUTY_CYCLE,
@@ -118,8 +92,3 @@ _MODES = (
     PowerMode.PERFORMANCE,
 )
 """The weakest first."""
-
-
-def _strongest(corners: Iterable[Corners]) -> Corners:
-    rows = [(each.least, each.target, each.most) for each in corners]
-    return Corners(*(max(column) for column in zip(*rows, strict=True))) if rows else Corners()

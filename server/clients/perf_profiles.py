@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.power.arbiter import live_votes
-from gputune.runtime.power.instances import Power, controls_of
+from gputune.runtime.power.instances import Power, controls_of, live_votes
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import PerfProfileSet, SetPerfProfile

@@ -19,7 +19,7 @@ import pytest
 from gputune.core.errors import ContextClosed, ForkedProcess
 from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.native.closing import NativeObject
-from gputune.runtime.native.declarations import CALLBACK, MESSAGE_BYTES, MOST_DIMENSIONS, SIGNATURES, STRUCTURES
+from gputune.runtime.native.declarations import CALLBACK, LINE, MESSAGE_BYTES, MOST_DIMENSIONS, SIGNATURES, STRUCTURES
 from gputune.runtime.native.memory import address_of, values
 from tests.native.compiling import INCLUDE, compiled, environment, library
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, STAGES, Fake, doubling_context
@@ -40,6 +40,8 @@ PLAIN = {
     "gputune_code": c_int,
     "gputune_level": c_int,
     "gputune_callback": CALLBACK,
+    "gputune_line": LINE,
+    "gputune_phase": c_int,
 }
 
 

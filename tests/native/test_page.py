@@ -37,11 +37,16 @@ def test_each_promise_names_its_tests() -> None:
 
 
 def test_its_programs_compile(c_compiler: str, tmp_path: Path) -> None:
-    (program,) = re.findall(r"```c\n(.*?)```", PAGE, re.DOTALL)
+    programs = re.findall(r"```c\n(.*?)```", PAGE, re.DOTALL)
     (classes,) = re.findall(r"```cpp\n(.*?)```", PAGE, re.DOTALL)
     head = "#include <stdio.h>\n#include <gputune.h>\n"
-    body = program.replace("#include <gputune.h>\n", "")
-    (tmp_path / "a.c").write_text(f"{head}int run(float *pixels, float *scores) {{\n{body}return 0;\n}}\n")
+    bodies = [program.replace("#include <gputune.h>\n", "") for program in programs]
+    functions = [f"int run{place}(float *pixels, float *scores);\n" for place in range(len(bodies))]
+    functions += [
+        f"int run{place}(float *pixels, float *scores) {{\n(void)pixels, (void)scores;\n{body}return 0;\n}}\n"
+        for place, body in enumerate(bodies)
+    ]
+    (tmp_path / "a.c").write_text(head + "".join(functions))
     (tmp_path / "a.cpp").write_text(f"#include <gputune.hpp>\nvoid run(float *pixels, float *scores) {{\n{classes}}}\n")
     for file, standard in (("a.c", "c99"), ("a.cpp", "c++11")):
         command = [c_compiler, f"-std={standard}", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]

@@ -12,12 +12,8 @@ import pytest
 
 from gputune.runtime import native
 from gputune.runtime.power.fake_trees import make_tree
-from gputune.runtime.power.journal import DeviceFiles, power_folder
-from gputune.runtime.power.profiles.presets import PRESETS
-from gputune.runtime.power.steering import find_steering
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment
-from tests.native.test_votes import ADRENO, CPU, MALI, Voting, identity, place
-from tests.waiting import becomes
+from tests.native.voting import ADRENO, CPU, MALI, Voting, files, place, start, stored, table
 
 UNBOUND = re.compile(r"\b(v?sprintf|strcpy|strcat|strncat|stpcpy|gets|f?scanf|sscanf)\(")
 KNOWN = {
@@ -28,8 +24,12 @@ KNOWN = {
     "src/devices/device.c": {"strcpy": 1},  # into room that was made for it
     "src/memory/importers.c": {"sscanf": 1},  # numbers
     "src/memory/importing.c": {"strcpy": 5},  # reasons between rooms of one size, and into room that was made for one
-    "src/power/power.c": {"strcpy": 2, "strcat": 1, "sscanf": 4},  # journals; a name of at most its room
-    "src/power/steering.c": {"strcpy": 1, "strcat": 3},  # journals; kinds of controls
+    "src/power/controls.c": {"strcpy": 3, "sscanf": 1},  # contents between rooms of one size; numbers
+    "src/power/journal.c": {"strcpy": 2, "sscanf": 5},  # a name and a content of at most their rooms
+    "src/power/nvml.c": {"strcpy": 2, "sscanf": 1},  # "default"; numbers
+    "src/power/power.c": {"strcpy": 1},  # contents
+    "src/power/shown.c": {"strcpy": 3},  # contents, and keys between rooms of one size
+    "src/power/steering.c": {"strcpy": 1},  # contents
 }
 """By file, without the agent's; and which of the tests here, or what else, sees that it fits."""
 LONG = [126, 127, 128, 255, 1024, 5000]
@@ -124,21 +124,18 @@ def test_journals_with_the_longest_texts_fit(program: Path, letters: int) -> Non
     """What another process has written is taken as it is, or as nothing."""
     with place() as folder:
         root = make_tree(folder / "root", "cpufreq")
-        files = DeviceFiles(find_steering(identity(CPU), root).key)
         first = Voting(program, root, CPU)
-        first.tell("open", word="balanced")
-        first.tell("begin", word="execute")
-        assert becomes(lambda: files.table().votes and [*power_folder().glob("*.originals")])
+        first.vote("balanced")
         first.end(kill=True)
-        kept = {path: path.read_text() for kind in ("votes", "originals") for path in power_folder().glob(f"*.{kind}")}
+        kept = {path: path.read_text() for path in files(folder) if path.suffix in (".votes", ".originals")}
         assert len(kept) == 2
         for path, text in kept.items():
             longest = re.sub(r'("[^"]*policy[^"]*":)"[^"\\]*', lambda found: f'{found[1]}"{"9" * letters}', text)
             longest = re.sub(r'"(\d+:)', rf'"{"1" * letters}\1', longest)
             path.write_text(longest)
         second = Voting(program, root, CPU)
-        assert second.tell("open", word=next(iter(PRESETS))) == ""
-        second.tell("begin", word="execute")
-        assert becomes(lambda: files.table().votes or second.process.poll() is not None)
+        second.vote("burst")
+        found = table(folder)
+        assert found is not None and found["in_force"] == stored(start("burst"))
         second.tell("close")
         second.end()

@@ -14,7 +14,7 @@ from gputune.runtime.power.profiles.settings import Moment
 from gputune.runtime.power.records import NOTHING
 from gputune.runtime.profiling.log import read_log
 from tests.native.fake import DEVICE, doubling_context
-from tests.native.test_votes import steered
+from tests.native.voting import planned
 from tests.onnxruntime.models import node, save
 from tests.onnxruntime.sessions import CONTROLS, FOLDER, Onnxruntime, Step, closed, filled, opened, run
 
@@ -88,7 +88,7 @@ class Steered:
     def contents(self, preset: str | None, moment: Moment = "done") -> dict[Path, bytes]:
         """Return what the controls contain by a vote of an execution, or of nothing."""
         vote = NOTHING if preset is None else PerfProfile.from_preset(preset).vote("execute", moment)
-        wanted = steered(self.folder, ["memory"], ("gpu", DEVICE.vendor, DEVICE.name), vote)
+        wanted = planned(self.folder, ["memory"], vote, ("gpu", DEVICE.vendor, DEVICE.name))
         return {self.root / name: content for name, content in wanted.items()}
 
     def contain(self, preset: str | None) -> Step:

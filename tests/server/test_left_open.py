@@ -33,7 +33,6 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.devices.scratch import scratch_folder
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.passing import Descriptor
-from gputune.runtime.power.journal import DeviceFiles, Table
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.profiler import Profiler
 from gputune.server.clients import local_socket
@@ -233,18 +232,6 @@ def a_device_that_cannot_be_locked(folder: Path, patch: Patch) -> None:
         with patch.context() as failing, pytest.raises(FarmError, match=f"cannot be locked: {os.strerror(code)}"):
             failing.setattr(module, name, refuses(code))
             DeviceLock("a device")
-
-
-def votes_that_cannot_be_written(folder: Path, patch: Patch) -> None:
-    files = DeviceFiles("gpu", folder / "votes")
-    with files.locked(1.0), pytest.raises(TimeoutError), files.locked(0.0):
-        pass
-    for module, name, code in ((fcntl, "flock", ENOLCK), (os, "fsync", EIO), (Path, "replace", EIO)):
-        with patch.context() as failing, pytest.raises(OSError, match=os.strerror(code)):
-            failing.setattr(module, name, refuses(code))
-            with files.locked(1.0) as locked:
-                locked.keep({"/a": "b"})
-                locked.write(Table())
 
 
 def a_folder_in_memory_without_locks(folder: Path, patch: Patch) -> None:

@@ -186,7 +186,7 @@ int serve(int descriptor, int channel, const uint8_t stretched[KEY_BYTES], const
     while (greeted && hear(session, LIST_DEVICES_MESSAGE, VOTE_MESSAGE, &asked) && answer(session, &asked));
     if (session->device) forget_all(session);
     close_runner(session);
-    votes_close(session->votes, true);
+    gputune_close_votes(session->votes);
     gputune_close_device(session->device);
     gputune_close_device(session->listed);
     reader_close(&session->frames);

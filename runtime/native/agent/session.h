@@ -41,7 +41,7 @@ typedef struct session {
     char *log; /* of the profile, if one is open */
     size_t log_bytes;
     uint64_t place; /* of the device, in the list */
-    votes *votes;
+    gputune_votes *votes;
     bool profiling; /* launches have the device's clock */
     object *objects;
     size_t object_count;

@@ -74,6 +74,8 @@ typedef struct gputune_memory gputune_memory; /* memory that a device uses in pl
 typedef struct gputune_group gputune_group;   /* arenas that several graphs share, one inference at a time */
 typedef struct gputune_graph gputune_graph;   /* a loaded graph */
 typedef struct gputune_profile gputune_profile; /* an open profile log */
+typedef struct gputune_power gputune_power;     /* the controls of a device's clocks and power */
+typedef struct gputune_votes gputune_votes;     /* what one instance asks of them */
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
@@ -330,6 +332,107 @@ void gputune_tensor_counters_of(gputune_graph *graph, bool output, size_t place,
                                 gputune_tensor_counters *last);
 /* Write what loading did for an input or output. */
 void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, gputune_tensor_counters *load);
+
+/* --- clocks and power -------------------------------------------------------------------------------------------- */
+
+/* Votes for clocks and power need neither a graph nor OpenCL. The strongest of all live votes of this user's processes
+ * is in force, for each field. What controls contained before comes back when the last vote ends. If its process was
+ * killed, the next process that looks brings that back. A control that cannot be written makes nothing fail. */
+
+/* Places in a vote. Bus and core have three each: the least, the target and the most of a corner. A corner is 0 for no
+ * vote, else from 1, the lowest frequency of a clock, to 9, its highest. */
+enum {
+    GPUTUNE_BUS, GPUTUNE_CORE = 3,
+    GPUTUNE_HELD = 6,             /* 1: no governor scales the clocks, which stay at their target */
+    GPUTUNE_HIGH_PERFORMANCE = 7, /* 1: a processor prefers performance */
+    GPUTUNE_POWER_MODE = 8,       /* 0 saves much power, 1 saves power, 2 duty cycle, 3 up and down, 4 only up,
+                                     5 performance */
+    GPUTUNE_LATENCY_US = 9,       /* to wake up at most; INT32_MAX: any */
+    GPUTUNE_VOTE_FIELDS = 10
+};
+
+typedef struct gputune_vote {
+    int32_t at[GPUTUNE_VOTE_FIELDS];
+} gputune_vote;
+
+typedef enum gputune_phase { GPUTUNE_INIT, GPUTUNE_EXECUTE, GPUTUNE_DEINIT } gputune_phase;
+
+/* Says what an instance asks for in each phase. */
+typedef struct gputune_perf_settings {
+    gputune_vote start[3], done[3]; /* when a phase begins, and when it has ended */
+    uint64_t hysteresis_us;         /* how long the start vote of an inference stays in force behind it */
+    bool asynchronous;              /* phases never wait for their votes, else 15 ms at most */
+} gputune_perf_settings;
+
+/* Write the settings of a preset, such as "burst". You may change them. */
+gputune_code gputune_preset(const char *name, gputune_perf_settings *settings, gputune_error *error);
+
+/* Find the controls of a device by its type ("cpu" or another), vendor and name, below a folder. device_type NULL: all
+ * controls. root NULL: "/". */
+gputune_code gputune_open_power(const char *device_type, const char *vendor, const char *name, const char *root,
+                                gputune_power **power, gputune_error *error);
+/* Close controls whose votes are closed. Waits 3 s at most for a control that is slow; then a thread goes on. */
+void gputune_close_power(gputune_power *power);
+/* Return what names the controls, the same in all processes. */
+const char *gputune_power_key(const gputune_power *power);
+/* Return what could not be done, one line each; NULL after the last. */
+const char *gputune_power_warning(const gputune_power *power, size_t number);
+
+/* Begin to vote as an instance; its first phase votes first. */
+gputune_code gputune_open_votes(gputune_power *power, const gputune_perf_settings *settings, gputune_votes **votes,
+                                gputune_error *error);
+/* Vote by other settings from the next phase on; if no phase runs, the done vote of the last one counts at once. */
+gputune_code gputune_set_votes(gputune_votes *votes, const gputune_perf_settings *settings, gputune_error *error);
+/* Vote when a phase begins, and when it has ended, whatever became of it. Of phases that run at once the last one
+ * ends the vote. A vote equal to the one before makes no system call. Without votes (NULL) nothing is done. */
+gputune_code gputune_begin_phase(gputune_votes *votes, gputune_phase phase, gputune_error *error);
+gputune_code gputune_end_phase(gputune_votes *votes, gputune_phase phase, gputune_error *error);
+/* Take the vote back. */
+void gputune_close_votes(gputune_votes *votes);
+
+/* Describes a control. content: NULL if it cannot be read. refusal: the name of the errno with which a write would
+ * fail, or ""; advice: what would allow it. */
+typedef struct gputune_control {
+    const char *actuator, *path, *content, *refusal, *advice;
+} gputune_control;
+
+/* Describes an end of a clock, or the clock itself, in Hz or us by the end of its name. 0: nothing is asked for, or it
+ * cannot be read. */
+typedef struct gputune_clock {
+    const char *name;
+    double requested, effective;
+} gputune_clock;
+
+typedef struct gputune_power_state {
+    const gputune_control *controls;
+    size_t control_count;
+    const gputune_clock *clocks;
+    size_t clock_count;
+    uint64_t honoured; /* a bit for each place in a vote that a control makes something of */
+} gputune_power_state;
+
+/* Read the controls now. Pointers stay valid until the next call with these controls. */
+gputune_code gputune_read_power(gputune_power *power, gputune_power_state *state, gputune_error *error);
+/* Write what was requested for the last vote in force, and what the clocks were then; return how many there are, of
+ * which `most` are written. 0: no vote of this process is in force, or a control has been slow for 15 ms. */
+size_t gputune_live_clocks(gputune_power *power, gputune_clock *clocks, size_t most);
+
+/* Says what would be written: for the vote at place `step`, or behind the last vote for the way back. */
+typedef struct gputune_write {
+    size_t step;
+    const char *actuator, *path, *value;
+} gputune_write;
+
+/* Find what would be written for some votes, one after the other, from now on; nothing is. Pointers stay valid until
+ * the next call with these controls, on which nobody may vote. */
+gputune_code gputune_plan(gputune_power *power, const gputune_vote *votes, size_t count, gputune_write *writes,
+                          size_t most, size_t *found, gputune_error *error);
+
+typedef void (*gputune_line)(void *user, const char *line);
+
+/* Bring back what killed processes have left, for all controls below a folder. Each change and each process that still
+ * votes is a line. root NULL: "/". */
+gputune_code gputune_restore(const char *root, gputune_line line, void *user, gputune_error *error);
 
 /* --- profiling --------------------------------------------------------------------------------------------------- */
 

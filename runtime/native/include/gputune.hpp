@@ -112,6 +112,18 @@ struct Profile : Owned<gputune_profile, close_profile> {
     }
 };
 
+struct Power : Owned<gputune_power, gputune_close_power> {
+    explicit Power(const gputune_identity &device, const char *root = nullptr)
+        : Owned(gputune_open_power, device.device_type, device.vendor, device.name, root) {}
+};
+
+struct Votes : Owned<gputune_votes, gputune_close_votes> {
+    Votes(Power &power, const gputune_perf_settings &settings) : Owned(gputune_open_votes, power.get(), &settings) {}
+    void set(const gputune_perf_settings &settings) { call(gputune_set_votes, get(), &settings); }
+    void begin(gputune_phase phase = GPUTUNE_EXECUTE) { call(gputune_begin_phase, get(), phase); }
+    void end(gputune_phase phase = GPUTUNE_EXECUTE) { call(gputune_end_phase, get(), phase); }
+};
+
 inline gputune_value value(void *data, const char *name = nullptr) { return {name, data, nullptr}; }
 inline gputune_value value(const Memory &memory, const char *name = nullptr) { return {name, nullptr, memory.get()}; }
 using Values = std::vector<gputune_value>;

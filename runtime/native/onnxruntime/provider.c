@@ -16,7 +16,7 @@ static const struct known {
     const char *name, *values; /* values: the words that are allowed; NULL: any text */
     size_t at;
 } KNOWN[] = {
-    {OPTION_PREFIX "perf_profile", NULL, offsetof(options, perf_profile)}, /* find_preset knows them */
+    {OPTION_PREFIX "perf_profile", NULL, offsetof(options, perf_profile)}, /* gputune_preset knows them */
     {OPTION_PREFIX "profiling_level", "off, basic, detailed", offsetof(options, profiling_level)},
     {OPTION_PREFIX "profiling_file_path", NULL, offsetof(options, profiling_file_path)},
     {OPTION_PREFIX "cache_compatibility_mode", "permissive, strict", offsetof(options, cache_compatibility_mode)},
@@ -91,13 +91,14 @@ static gputune_code read_options(provider *provider, const ort_session_options *
     const char *const *keys, *const *values;
     gputune_code code = GPUTUNE_OK;
     ort_pairs *pairs;
-    size_t count, preset;
+    size_t count;
+    gputune_perf_settings settings;
     for (size_t i = 0; i < KNOWN_COUNT; i++) *(const char **)(void *)((char *)options + KNOWN[i].at) = "";
     ORT(provider->factory, GetSessionOptionsConfigEntries(given, &pairs));
     api->GetKeyValuePairs(pairs, &keys, &values, &count);
     for (size_t i = 0; i < count && !code; i++) code = read_option(provider, keys[i], values[i], error);
     api->ReleaseKeyValuePairs(pairs);
-    if (!code && *options->perf_profile) code = find_preset(options->perf_profile, &preset, error);
+    if (!code && *options->perf_profile) code = gputune_preset(options->perf_profile, &settings, error);
     const bool profiles = *options->profiling_level && strcmp(options->profiling_level, "off");
     if (!code && profiles != (bool)*options->profiling_file_path)
         code = fail(error, GPUTUNE_INVALID_ARGUMENT, "profiling_level and profiling_file_path need each other");
@@ -269,9 +270,9 @@ static ort_status *run_starts(ort_ep *table, const ort_run_options *options) {
     provider *provider = (struct provider *)table;
     const char *wanted = provider->factory->api->GetRunConfigEntry(options, RUN_PROFILE);
     gputune_error error = {GPUTUNE_OK, ""};
-    size_t preset;
+    gputune_perf_settings settings;
     if (!wanted) return NULL;
-    if (!find_preset(wanted, &preset, &error)) {
+    if (!gputune_preset(wanted, &settings, &error)) {
         mutex_lock(&provider->lock);
         snprintf(provider->override, sizeof provider->override, "%s", wanted);
         provider->overriding++;

@@ -1,6 +1,7 @@
 """Test gputune power on trees of fake files."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputune.client.doctor import power
+from gputune.runtime.native.power import Controls
 from gputune.runtime.power.fake_trees import make_tree
 from tests.client.commands import Gputune
 
@@ -22,22 +24,46 @@ def root(tmp_path: Path) -> Path:
     return make_tree(tmp_path / "root", "mali")
 
 
-def test_show_lists_what_is_found_and_what_refuses(
-    gputune: Gputune, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("governor"))
+def test_show_lists_what_is_found(gputune: Gputune, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     ran = gputune("power", "show", "--root", root)
     assert ran.code == 0
     rows = [line.split() for line in ran.out.splitlines() if "/13000000.mali/" in line]
     assert [(row[3].rpartition("/")[2], row[5], row[7]) for row in rows] == [
-        ("governor", "simple_ondemand", "EACCES"),
+        ("governor", "simple_ondemand", "yes"),
         ("min_freq", "200000000", "yes"),
         ("max_freq", "800000000", "yes"),
     ]
-    assert "EACCES: not allowed; run as root, or give the file to a group by a udev rule" in ran.out.splitlines()
     told = json.loads(gputune("power", "show", "--root", root, "--json").out)
     assert told["effective"]["devfreq.13000000.mali_max_hz"] == 800e6
+
+
+def test_what_refuses_is_told(gputune: Gputune, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = "not allowed; run as root, or give the file to a group by a udev rule"
+    found = Controls.all
+    monkeypatch.setattr(
+        Controls,
+        "all",
+        lambda self: [
+            each._replace(refusal="EACCES", advice=advice) if "devfreq" in each.path else each for each in found(self)
+        ],
+    )
+    ran = gputune("power", "show", "--root", root)
+    assert f"EACCES: {advice}" in ran.out.splitlines()
+    assert "[refused now: EACCES" in gputune("power", "check", "--root", root).out
+    (nothing,) = power.check_power(tmp_path / "empty")
+    assert nothing.line.startswith("no control of clocks or power")
+    denied, open_to_all = power.check_power(root)
+    assert denied.line.startswith("devfreq: 3 of 3 controls cannot be written")
+    assert (denied.status, open_to_all.status) == ("note", "ok")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_may_not_be_written_refuses(root: Path) -> None:
+    for path in root.rglob("min_freq"):
+        path.chmod(0o444)
+    with Controls(None, root) as controls:
+        assert [each.refusal for each in controls.all()] == ["", "EACCES", "", ""]
 
 
 def test_check_says_what_would_be_written_and_writes_nothing(gputune: Gputune, root: Path) -> None:
@@ -92,26 +118,17 @@ def test_a_tree_is_made_in_a_new_folder_only(gputune: Gputune, tmp_path: Path) -
     assert gputune("power", "fake-tree", folder).code == 2
 
 
-def test_the_doctor_says_which_controls_refuse(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (nothing,) = power.check_power(tmp_path / "empty")
-    assert nothing.line.startswith("no control of clocks or power")
-    monkeypatch.setattr("os.access", lambda path, mode: "devfreq" not in str(path))
-    denied, open_to_all = power.check_power(root)
-    assert denied.line.startswith("devfreq: 3 of 3 controls cannot be written")
-    assert (denied.status, open_to_all.status) == ("note", "ok")
-
-
 VOTING = """
 import sys
 from pathlib import Path
-from gputune.runtime.power.arbiter import Arbiter
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.power.steering import all_steerings
+from gputune.runtime.native.power import Controls, Votes, preset_of
+from tests.native.voting import MALI, identity
+from tests.waiting import becomes
 
-(steering,) = all_steerings(Path(sys.argv[1]))
-arbiter = Arbiter(steering.key, steering)
-arbiter.cast(arbiter.register(), PerfProfile.from_preset("burst").vote("execute", "start"))
-steering.wait(30)
+least = Path(sys.argv[2])
+votes = Votes(Controls(identity(MALI), Path(sys.argv[1])), preset_of("burst"))
+votes.begin("execute")
+assert becomes(lambda: least.read_text() == "800000000")
 print("voted", flush=True)
 sys.stdin.read()
 """
@@ -124,7 +141,11 @@ def test_what_a_killed_process_left_is_brought_back(
     before = {path: path.read_text() for path in root.rglob("13000000.mali/*")}
     least = root / "sys/class/devfreq/13000000.mali/min_freq"
     with subprocess.Popen(
-        [sys.executable, "-c", VOTING, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", VOTING, str(root), str(least)],
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as voting:
         assert voting.stdout is not None
         assert voting.stdout.readline() == "voted\n"

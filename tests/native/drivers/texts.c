@@ -1,6 +1,6 @@
 /* Writes the longest texts into each buffer of a fixed size, so that a sanitizer sees what does not fit.
  *
- * texts CASE: one of those of main, which prints what was written. texts ROOT TYPE VENDOR NAME: as voting.c. */
+ * texts CASE: one of those of main, which prints what was written. texts TYPE VENDOR NAME: as voting.c. */
 #define main voting_main
 #include "voting.c"
 #undef main
@@ -55,13 +55,13 @@ static void tensors(void) {
 static void options_of(void) {
     provider provider = {.factory = NULL};
     gputune_error error;
-    size_t place;
+    gputune_perf_settings settings;
     for (size_t count = 0; count < LETTERS; count += 1 + count / 4) {
         char *key = letters('k', strlen(OPTION_PREFIX) + count), *value = letters('v', count);
         memcpy(key, OPTION_PREFIX, strlen(OPTION_PREFIX));
         read_option(&provider, key, value, &error);
         for (size_t i = 0; i < KNOWN_COUNT; i++) read_option(&provider, KNOWN[i].name, value, &error);
-        find_preset(value, &place, &error);
+        gputune_preset(value, &settings, &error);
         free(key), free(value);
     }
     puts(error.message);
@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } CASES[] = {{"shapes", shapes}, {"tensors", tensors}, {"options", options_of}, {"verdicts", verdicts},
                  {"absent", absent}};
-    if (argc == 5) return voting_main(argc, argv);
+    if (argc == 4) return voting_main(argc, argv);
     for (size_t i = 0; argc == 2 && i < sizeof CASES / sizeof *CASES; i++)
         if (!strcmp(CASES[i].name, argv[1])) return CASES[i].run(), 0;
     return 2;

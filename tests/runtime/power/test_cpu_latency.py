@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.power.actuators.base import Access
-from gputune.runtime.power.actuators.cpu_latency import NO_REQUEST_US, CpuLatency
+from gputune.runtime.native.declarations import PerfSettings
+from gputune.runtime.native.power import Controls, Votes, settings_of
+from gputune.runtime.power.fake_trees import NO_REQUEST_US
 from gputune.runtime.power.records import NOTHING, Vote
-from gputune.runtime.power.steering import Steering
+from tests.native.voting import MALI, identity
+from tests.waiting import becomes
 
+ROOT = Path(__file__).parents[3]
 FILE = Path("/dev/cpu_dma_latency")
 
 pytestmark = pytest.mark.skipif(not os.access(FILE, os.R_OK | os.W_OK), reason=f"{FILE} cannot be opened")
@@ -33,38 +36,57 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def test_a_vote_is_in_force_until_it_is_taken_back() -> None:
+@pytest.fixture
+def controls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Controls]:
+    """Those of a GPU for which nothing else is steered here."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     if in_force() != NO_REQUEST_US:
         pytest.skip("another process holds a request")
-    steering = Steering(CpuLatency.find(Access()), limit_s=5.0)
-    applied = steering.apply(Vote(sleep_latency_us=100))
-    assert (in_force(), applied.problems) == (100, ())
-    assert applied.requested == applied.effective == {"cpu_latency.latency_us": 100.0}
-    assert steering.apply(Vote(sleep_latency_us=40), own=NOTHING).effective == {}
+    with Controls(identity(MALI)) as found:
+        yield found
+
+
+def test_a_vote_is_in_force_until_it_is_taken_back(controls: Controls) -> None:
+    with Votes(controls, of(100)) as votes:
+        votes.begin("execute")
+        assert becomes(lambda: in_force() == 100)
+        assert becomes(lambda: controls.clocks(live=True)[1].get("cpu_latency.latency_us") == 100.0)
+        votes.end("execute")
+        assert becomes(lambda: in_force() == NO_REQUEST_US)
+        votes.change(of(70))
+        votes.begin("execute")
+        assert becomes(lambda: in_force() == 70)
     assert in_force() == NO_REQUEST_US
-    steering.apply(Vote(sleep_latency_us=70))
-    assert in_force() == 70
-    assert steering.restore(steering.originals()) == []
-    assert in_force() == NO_REQUEST_US
+
+
+def of(latency_us: int) -> PerfSettings:
+    """Settings with a latency while a phase runs."""
+    votes = {"start": Vote(sleep_latency_us=latency_us), "done": NOTHING}
+    return settings_of(lambda phase, moment: votes[moment].places, 0, False)
 
 
 HOLDER = """
-import os, time
-from gputune.runtime.power.actuators.base import Access
-from gputune.runtime.power.actuators.cpu_latency import CpuLatency
-from gputune.runtime.power.records import Vote
-(latency,) = CpuLatency.find(Access())
-assert latency.write(latency.plan(Vote(sleep_latency_us=60))) == []
+import os, sys, time
+from gputune.runtime.power.instances import Power
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from tests.native.voting import MALI, identity
+from tests.runtime.power.test_cpu_latency import in_force
+from tests.waiting import becomes
+profile = PerfProfile()
+profile.set_value("execute", "DSP_SLEEP_LATENCY_START_US", 60)
+power = Power(profile, identity(MALI))
+power.start("execute")
+assert becomes(lambda: in_force() == 60)
 if os.fork() == 0:
     print("held", flush=True)
 time.sleep(60)
 """
 
 
-def test_the_kernel_takes_back_what_a_killed_process_asked_for() -> None:
-    if in_force() != NO_REQUEST_US:
-        pytest.skip("another process holds a request")
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, start_new_session=True)
+def test_the_kernel_takes_back_what_a_killed_process_asked_for(controls: Controls) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

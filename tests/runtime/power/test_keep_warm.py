@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gputune.runtime.power.actuators import keep_warm
-from gputune.runtime.power.actuators.keep_warm import KeepWarm
+from gputune.runtime.power import keep_warm
+from gputune.runtime.power.keep_warm import KeepWarm
 
 
 def test_it_works_between_inferences_only() -> None:

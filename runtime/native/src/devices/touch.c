@@ -1,4 +1,4 @@
-/* Keeps a device awake, for what calls this between inferences, as runtime/power/actuators/keep_warm.py does. */
+/* Keeps a device awake, for what calls this between inferences, as runtime/power/keep_warm.py does. */
 #include "device.h"
 
 static const char *const EMPTY_KERNEL = "__kernel void empty(__global int *unused) {}";

@@ -19,6 +19,7 @@ typedef pthread_t thread;
 static inline bool mutex_open(mutex *made) { return pthread_mutex_init(made, NULL) == 0; }
 static inline void mutex_close(mutex *closed) { pthread_mutex_destroy(closed); }
 static inline void mutex_lock(mutex *taken) { pthread_mutex_lock(taken); }
+static inline bool mutex_try(mutex *wanted) { return pthread_mutex_trylock(wanted) == 0; }
 static inline void mutex_unlock(mutex *left) { pthread_mutex_unlock(left); }
 
 /* A condition whose times are those of now_ns. */
@@ -41,6 +42,7 @@ static inline void condition_wait_until(condition *waited, mutex *held, uint64_t
 static inline bool thread_start(thread *made, void *(*run)(void *), void *argument) {
     return pthread_create(made, NULL, run, argument) == 0;
 }
+static inline void thread_leave(thread left) { pthread_detach(left); } /* it ends by itself */
 static inline void thread_join(thread ended) { pthread_join(ended, NULL); }
 
 #endif

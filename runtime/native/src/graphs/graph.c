@@ -18,6 +18,7 @@
 #include "../profiling/profile.h"
 #include "../devices/programs.h"
 #include "recorded.h"
+#include "../power/votes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,9 +264,9 @@ static gputune_code load(gputune_graph *graph, const gputune_load_options *optio
     TRY(choose_graph(graph, options, error));
     TRY(check_verdict(graph, options, error));
     if (options->perf_profile) TRY(votes_open(options->perf_profile, &graph->device->identity, &graph->votes, error));
-    votes_begin(graph->votes, "init");
+    gputune_begin_phase(graph->votes, GPUTUNE_INIT, NULL);
     const gputune_code code = fill_graph(graph, options, error);
-    votes_end(graph->votes, "init");
+    gputune_end_phase(graph->votes, GPUTUNE_INIT, NULL);
     return code;
 }
 
@@ -319,7 +320,7 @@ void gputune_unload(gputune_graph *graph) {
     const bool here = is_here(device);
     async_close(graph->async);
     change_take(stream);
-    if (here) votes_begin(graph->votes, "deinit");
+    if (here) gputune_begin_phase(graph->votes, GPUTUNE_DEINIT, NULL);
     if (here) finish(stream, NULL);
     gputune_graph **at = &device->graphs;
     while (*at != graph) at = &(*at)->next;
@@ -331,8 +332,8 @@ void gputune_unload(gputune_graph *graph) {
     unbind(graph);
     leave_held(graph);
     release_all(device, &graph->own);
-    if (here) votes_end(graph->votes, "deinit");
-    votes_close(graph->votes, here);
+    if (here) gputune_end_phase(graph->votes, GPUTUNE_DEINIT, NULL);
+    gputune_close_votes(graph->votes);
     change_leave(stream);
     drop_copies(graph);
     gputune_close(graph->file);
@@ -346,7 +347,8 @@ void gputune_unload(gputune_graph *graph) {
 const char *gputune_warning(const gputune_graph *graph, size_t number) {
     char text[REASON_BYTES];
     stream_take(graph->stream);
-    while (is_here(graph->device) && votes_warning(graph->votes, text)) warn((gputune_graph *)graph, "%s", text);
+    while (is_here(graph->device) && votes_warning(graph->votes, text, sizeof text))
+        warn((gputune_graph *)graph, "%s", text);
     const struct warning *warning = graph->warnings;
     for (; warning && number; number--) warning = warning->next;
     stream_leave(graph->stream);
@@ -369,6 +371,23 @@ void gputune_set_one_by_one(gputune_graph *graph, bool one_by_one) {
     stream_take(graph->stream);
     graph->by_launches = one_by_one;
     stream_leave(graph->stream);
+}
+
+gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, gputune_error *error) {
+    gputune_votes *fresh = NULL;
+    gputune_perf_settings settings;
+    TRY(check_here(graph->device, error));
+    if (preset) TRY(gputune_preset(preset, &settings, error));
+    device_take(graph->device);
+    gputune_code code = GPUTUNE_OK;
+    if (preset && graph->votes) {
+        code = gputune_set_votes(graph->votes, &settings, error);
+    } else if (!preset || !(code = votes_open(preset, &graph->device->identity, &fresh, error))) {
+        gputune_close_votes(graph->votes);
+        graph->votes = fresh;
+    }
+    device_leave(graph->device);
+    return code;
 }
 
 bool gputune_has_persistent(const gputune_graph *graph) { return graph->persistent; }

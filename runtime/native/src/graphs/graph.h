@@ -67,7 +67,6 @@ typedef struct recorded recorded;     /* recorded.c: the launches as a recorded 
 typedef struct recorder recorder;     /* profile.c */
 typedef struct marked marked;         /* marked.c: the persistent kernels with marks */
 typedef struct async async;           /* async.c: a thread and a queue of inferences */
-typedef struct votes votes;           /* power.c */
 
 struct gputune_graph {
     gputune_graph *next; /* of the device's */
@@ -108,7 +107,7 @@ struct gputune_graph {
     recorder *recorder, *recorders; /* NULL or one of these: what records the next inference */
     marked *marked; /* NULL: it has no persistent form */
     async *async;
-    votes *votes;
+    gputune_votes *votes;
     uint64_t load_ns;
     gputune_counters total, last;
 };
@@ -163,18 +162,5 @@ gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *
  * records are kept until they are taken. */
 gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, gputune_profile **profile,
                         gputune_error *error);
-
-/* power.c: the place of a preset among all; an error names all of them. */
-gputune_code find_preset(const char *name, size_t *place, gputune_error *error);
-/* phase: "init", "execute" or "deinit"; begin and end nest. */
-gputune_code votes_open(const char *preset, const identity *device, votes **votes, gputune_error *error);
-/* The files by which a device is steered, as many as there is room for; their number. */
-size_t votes_files(const votes *votes, const char **paths, size_t most);
-void votes_begin(votes *votes, const char *phase);
-void votes_end(votes *votes, const char *phase);
-/* here: in the process that has opened them; a fork only gives back memory. */
-void votes_close(votes *votes, bool here);
-/* The next line that gputune_warning is to give; false where there is none. All but opening take NULL, too. */
-bool votes_warning(votes *votes, char text[REASON_BYTES]);
 
 #endif

@@ -282,14 +282,14 @@ static gputune_code check_apart(const gputune_graph *graph, gputune_error *error
 
 static gputune_code run(gputune_graph *graph, gputune_error *error) {
     clear_counters(graph);
-    votes_begin(graph->votes, "execute");
+    gputune_begin_phase(graph->votes, GPUTUNE_EXECUTE, NULL);
     if (graph->recorder) record_begin(graph);
     const uint64_t begun_ns = now_ns();
     gputune_code code = infer(graph, error);
     graph->last.elapsed_ns = now_ns() - begun_ns;
     count_inference(graph, !code);
     if (graph->recorder) code = record_end(graph, code, error);
-    votes_end(graph->votes, "execute");
+    gputune_end_phase(graph->votes, GPUTUNE_EXECUTE, NULL);
     return code;
 }
 
