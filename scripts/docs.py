@@ -39,7 +39,7 @@ from gputune.runtime.context.records import (
     Section,
     TensorRecord,
 )
-from tables import c_presets
+from tables import c_presets, perf_profile_stub
 
 FOLDERS = {
     ".": "Commands",
@@ -187,6 +187,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
 FILES: Mapping[str, Callable[[], str]] = {
     c_tables.PATH: c_tables.text,
     c_presets.PATH: c_presets.text,
+    perf_profile_stub.PATH: perf_profile_stub.text,
     c_tables.AGENT_PATH: c_tables.agent_messages,
     c_tables.AGENT_HEADER_PATH: c_tables.agent_header,
 }

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gputune.runtime.power.profiles.accessors import Accessors
+from gputune.runtime.power.profiles.accessors import OF_ALL, OF_BOTH, OF_PHASE
 from gputune.runtime.power.profiles.corner_names import corner_name, corner_of, power_mode_name, power_mode_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.settings import KINDS, PHASES
 from gputune.runtime.power.records import NOTHING, Corner, Corners, PowerMode, Vote
 from tests.runtime.power.profiles import profiles
 
-SETTERS = [name for name in vars(Accessors) if name.startswith("set_") and name != "set_value"]
+SETTERS = ["set_dsp_hysteresis_time", *(f"set_{name}" for name in (*OF_ALL, *OF_PHASE, *OF_BOTH))]
 KEYS = {
     "enable_async_voting": "ASYNC_VOTING_ENABLE",
     "dsp_hysteresis_time_us": "DSP_HYSTERESIS_TIME_US",
