@@ -111,11 +111,12 @@ class Chain:
     def quantises_exactly(self) -> bool:
         """Return whether an exact value gives the same result on each device, even if a step rounds to whole numbers.
 
-        Between two roundings there is at most one product, so a compiler has nothing to contract it with."""
+        Between two roundings there is at most one product, and no sum behind it, so a compiler has nothing to contract
+        it with."""
         pending = False
         for step in self.steps:
-            if step.function == "mul" and not pending:
-                pending = True
+            if step.function in ROUNDED and not pending:
+                pending = step.function == "mul"
             elif step.function in ("quotient", "ratio", "saturate"):
                 pending = False
             elif step.function not in EXACT:

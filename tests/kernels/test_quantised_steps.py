@@ -45,6 +45,7 @@ def test_nothing_divides_and_what_is_not_finite_is_a_bound() -> None:
         ([WHOLE, SCALED, Step("relu"), Step("quotient", (0.5, 2)), SATURATED, Step("mul", (3,))], True),
         ([Step("mul", (3,)), Step("mul", (3,)), SATURATED], False),
         ([WHOLE, SCALED, Step("add", (3,)), SATURATED], False),
+        ([WHOLE, Step("add", operand=1), SCALED, SATURATED], True),
         ([Step("exp"), SATURATED], False),
     ],
 )

@@ -238,9 +238,9 @@ def _integer_product(op: str, axis: int) -> Callable[[WholeNumbers, Node], None]
     def form(work: WholeNumbers, node: Node) -> None:
         left, right = _side(work, node, 0, 2), _side(work, node, 1, 3, axis=axis)
         product = replace(node, op=op, inputs=node.inputs[:2])
-        total = whole_product(work, product, left, right)
+        total, integers = whole_product(work, product, left, right)
         work.sums[node.output] = Sum(total, np.ones((), np.float32))
-        work.add(node, "Cast", (total,), node.output)
+        work.add(node, "Identity" if integers else "Cast", (integers or total,), node.output)
 
     return form
 
@@ -253,14 +253,14 @@ def _quantised_product(op: str, axis: int) -> Callable[[WholeNumbers, Node], Non
         bias = work.known(node, 8, "bias")
         if not all(node.inputs[place] in work.graph.constants for place in (1, 4, 6, 7)):
             left, right = _side(work, node, 0, 2), _side(work, node, 3, 5, axis=axis)
-            _requantise(work, node, whole_product(work, product, left, right, bias), axis)
+            _requantise(work, node, whole_product(work, product, left, right, bias)[0], axis)
             return
         left = _side(work, node, 0, 2, work.scale(node, 1))
         right = _side(work, node, 3, 5, work.scale(node, 4), axis)
         factor = output_scales(work, product, left, right)
         if factor is None:
             raise node.unsupported("it has scales that differ within a sum")
-        total = Sum(whole_product(work, product, left, right, bias), factor)
+        total = Sum(whole_product(work, product, left, right, bias)[0], factor)
         scale, zero = float(work.one(node, work.scale(node, 6), "scale")), work.zero_of(node, 7)
         assert isinstance(zero, int)
         work.quantised_sum(node, total, scale, zero, node.output)

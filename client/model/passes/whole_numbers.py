@@ -230,7 +230,7 @@ class WholeNumbers(Work):
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
         known = self.graph.scaled.get(bias)
         whole = known.numbers if known is not None and _is_of(known, factor) else None
-        total = Sum(whole_product(self, node, left, right, whole), factor)
+        total = Sum(whole_product(self, node, left, right, whole)[0], factor)
         if not bias or whole is not None:
             self.sums[node.output] = total
             self.scaled_sum(node, total, node.output)

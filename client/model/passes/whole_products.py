@@ -1,7 +1,7 @@
 """Write products of whole numbers in float32, which is exact while no sum reaches 2 ** 24.
 
-A product whose sums may be larger is cut along what is summed up, into as few runs as keep it so; their results are
-added as integers.
+A product whose sums may be larger is cut along what is summed up, into as few runs as keep it so. The sum of two runs
+is rounded once as a sum of floats, like an integer that becomes one; more runs are added as integers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from gputune.client.model.graph import WHOLE_SUM, Array, Node, TensorInfo
 from gputune.client.model.passes.additions import Work
+from gputune.core.dtypes import FLOAT
 
 LIMIT = 2**24
 """Up to here float32 has all whole numbers."""
@@ -45,16 +46,18 @@ def output_scales(work: Work, node: Node, left: Factor, right: Factor) -> Array 
     return np.asarray(np.float32(left.scales.reshape(())) * scales.astype(np.float32), np.float32)
 
 
-def whole_product(work: Work, node: Node, left: Factor, right: Factor, bias: Array | None = None) -> str:
-    """Append a Conv, Gemm or MatMul of whole numbers, and return the tensor of its exact sums. bias: whole numbers.
-    Raises UnsupportedNodes where float32 does not have them and nothing can be cut."""
+def whole_product(work: Work, node: Node, left: Factor, right: Factor, bias: Array | None = None) -> tuple[str, str]:
+    """Append a Conv, Gemm or MatMul of whole numbers. Return the tensor of its sums, each as the float32 next to it,
+    and that of the integers where float32 does not have them all, else "". bias: whole numbers. Raises UnsupportedNodes
+    where nothing can be cut."""
     costs = _costs(work, node, left, right)
     added = 0.0 if bias is None else float(np.abs(bias).max(initial=0))
     if costs.sum(0).max() + added < LIMIT:
-        return _single(work, node, left, right, bias)
+        return _product(work, node, (left, right), bias, f"{node.output}/sum"), ""
     if int(node.attributes.get("group", 1)) > 1 or costs.max() >= LIMIT:
         raise node.unsupported(f"its sums of quantised numbers may reach {int(costs.sum(0).max() + added)}")
-    return _in_runs(work, node, (left, right), list(_runs(costs)), bias)
+    room = costs[0].max() + added < LIMIT
+    return _in_runs(work, node, (left, right), list(_runs(costs, added * room)), bias, room)
 
 
 def _axes(work: Work, node: Node) -> tuple[int, int]:
@@ -79,9 +82,10 @@ def _costs(work: Work, node: Node, left: Factor, right: Factor) -> Array:
     return np.full((work.info(node.inputs[0]).shape[axes[0]], 1), float(left.most * right.most))
 
 
-def _runs(costs: Array) -> Iterator[tuple[int, int]]:
-    """Yield the first step of each run and the one behind it."""
-    start, total = 0, np.zeros(costs.shape[1])
+def _runs(costs: Array, added: float) -> Iterator[tuple[int, int]]:
+    """Yield the first step of each run and the one behind it. added: by how much a bias may make the first one
+    larger."""
+    start, total = 0, np.full(costs.shape[1], added)
     for step, cost in enumerate(costs):
         if (total + cost).max() >= LIMIT:
             yield start, step
@@ -90,19 +94,15 @@ def _runs(costs: Array) -> Iterator[tuple[int, int]]:
     yield start, len(costs)
 
 
-def _single(work: Work, node: Node, left: Factor, right: Factor, bias: Array | None) -> str:
-    inputs = [_tensor(work, node, k, side.numbers) for k, side in enumerate((left, right))]
-    if bias is not None:
-        inputs.append(work.constant(f"{node.name}/whole_bias", bias))
-    return _summed(work, node, inputs, f"{node.output}/sum")
-
-
 def _tensor(work: Work, node: Node, index: int, numbers: str | Array) -> str:
     return numbers if isinstance(numbers, str) else work.constant(f"{node.inputs[index]}/whole", numbers)
 
 
-def _summed(work: Work, node: Node, inputs: list[str], wanted: str) -> str:
+def _product(work: Work, node: Node, sides: tuple[Factor, Factor], bias: Array | None, wanted: str) -> str:
     """Append a product whose sums float32 has."""
+    inputs = [_tensor(work, node, index, side.numbers) for index, side in enumerate(sides)]
+    if bias is not None:
+        inputs.append(work.constant(f"{node.name}/whole_bias", bias))
     info = TensorInfo(work.info(node.output).shape)
     product, total = work.tensor(f"{wanted}/product", info), work.tensor(wanted, info)
     work.nodes.append(
@@ -113,26 +113,30 @@ def _summed(work: Work, node: Node, inputs: list[str], wanted: str) -> str:
 
 
 def _in_runs(
-    work: Work, node: Node, sides: tuple[Factor, Factor], runs: list[tuple[int, int]], bias: Array | None
-) -> str:
-    shape = work.info(node.output).shape
-    total = "" if bias is None else work.exact(f"{node.name}/whole_bias", _over(node, bias, len(shape)))
-    for number, (start, end) in enumerate(runs):
-        inputs = [
-            _part(work, node, index, side.numbers, axis, start, end)
+    work: Work, node: Node, sides: tuple[Factor, Factor], runs: list[tuple[int, int]], bias: Array | None, room: bool
+) -> tuple[str, str]:
+    """Append all runs. room: whether the first one has room for the bias, which else is a term of its own."""
+    shape, terms = work.info(node.output).shape, []
+    for number, run in enumerate(runs):
+        parts = [
+            Factor(_part(work, node, index, side.numbers, axis, *run), side.most, side.scales)
             for index, (side, axis) in enumerate(zip(sides, _axes(work, node), strict=True))
         ]
-        part = _summed(work, node, inputs, f"{node.output}/run{number}")
-        whole = work.tensor(f"{part}/int", TensorInfo(shape, "int32"))
-        work.nodes.append(Node("Cast", whole, (part,), (whole,), origins=node.origins))
-        if total:
-            both = work.tensor(f"{part}/total", TensorInfo(shape, "int32"))
-            work.nodes.append(Node("Add", both, (total, whole), (both,), origins=node.origins))
-            whole = both
-        total = whole
-    result = work.tensor(f"{node.output}/sum", TensorInfo(shape))
-    work.nodes.append(Node("Cast", result, (total,), (result,), origins=node.origins))
-    return result
+        added = bias if room and number == 0 else None
+        terms.append(_product(work, node, (parts[0], parts[1]), added, f"{node.output}/run{number}"))
+
+    def join(op: str, inputs: tuple[str, ...], wanted: str, dtype: str) -> str:
+        result = work.tensor(wanted, TensorInfo(shape, dtype))
+        work.nodes.append(Node(op, result, inputs, (result,), origins=node.origins))
+        return result
+
+    integers = "" if room or bias is None else work.exact(f"{node.name}/whole_bias", _over(node, bias, len(shape)))
+    for term in terms:
+        whole = join("Cast", (term,), f"{term}/int", "int32")
+        integers = join("Add", (integers, whole), f"{term}/total", "int32") if integers else whole
+    if len(terms) == 2 and (room or bias is None):
+        return join("Add", (terms[0], terms[1]), f"{node.output}/sum", FLOAT), integers
+    return join("Cast", (integers,), f"{node.output}/sum", FLOAT), integers
 
 
 def _over(node: Node, bias: Array, rank: int) -> Array:

@@ -204,7 +204,12 @@ GIVEN: dict[str, Given] = {
     "integers of two inputs": Given(
         "(uint8[3,400] x, uint8[400,7] v) => (int32[3,7] p)", "p = MatMulInteger(x, v, zw, zw)"
     ),
-    "integers in runs": Given("(uint8[3,4000] x) => (int32[3,7] p)", "p = MatMulInteger(x, long, zw)"),
+    "integers in runs": Given("(uint8[3,4000] x) => (int32[3,7] p)", "p = MatMulInteger(x, long)"),
+    "integers in two runs, and in one operator": Given(
+        "(uint8[3,3000] x) => (int32[3,7] p, uint8[3,7] y)",
+        "p = MatMulInteger(x, tall, zw, zw) y = QLinearMatMul(x, one, zw, tall, one, zw, two, zw)",
+        weights={"tall": whole("uint8", 3000, 7), "two": scalar(2.0)},
+    ),
     "integers of two inputs in runs": Given(
         "(uint8[3,800] x, uint8[800,7] v) => (int32[3,7] p)", "p = MatMulInteger(x, v)"
     ),
