@@ -9,6 +9,7 @@ MatMul, Gemm, Conv of two dequantised tensors: a product of their whole numbers,
                    below 2 ** 24; else it is cut into runs, whose results are added as integers. Scales come afterwards.
                    So a WholeSum, and a Mul by both scales at once. In front of a QuantizeLinear the Mul is by
                    both scales and divided by the third, and the rest of that is rounding within bounds
+integers + integers that were floats, such as a bias: a sum in float32, which rounds once as the integers do
 moves, Relu        of a dequantised tensor: of its whole numbers
 MatMulInteger, ConvInteger, QLinearMatMul, QLinearConv, DynamicQuantizeLinear: the same, spelt otherwise
 
@@ -66,16 +67,22 @@ def _take(work: WholeNumbers, node: Node) -> None:
     elif has_whole_state(work.graph, node):
         work.kept.update(node.origins)
         work.nodes.append(node)
-    elif node.op == "Cast" and _is_whole_sum(work, node):
+    elif node.op == "Cast" and _types(work, node) == ("int32", "float32") and node.inputs[0] in work.sums:
         work.add(node, "Identity", (work.sums[node.inputs[0]].tensor,), node.output)
+    elif node.op == "Cast" and _types(work, node) == ("float32", "int32") and node.inputs[0] in work.steps:
+        work.rounded[node.output] = node.inputs[0]
+        work.nodes.append(node)
+    elif node.op == "Add" and work.info(node.output).dtype == "int32":
+        work.add_integers(node)
+    elif node.op == "Div" and node.output in work.quotients:
+        work.nodes.append(replace(node, op=RATIO))
     else:
         work.in_floats(node)
 
 
-def _is_whole_sum(work: WholeNumbers, node: Node) -> bool:
-    """Return whether a cast makes floats of sums that are there in float32."""
-    types = work.info(node.inputs[0]).dtype, work.info(node.output).dtype
-    return node.inputs[0] in work.sums and types == ("int32", "float32")
+def _types(work: WholeNumbers, node: Node) -> tuple[str, str]:
+    """Return the types that a cast is from and to."""
+    return work.info(node.inputs[0]).dtype, work.info(node.output).dtype
 
 
 def _quantize_linear(work: WholeNumbers, node: Node) -> None:
@@ -239,7 +246,7 @@ def _integer_product(op: str, axis: int) -> Callable[[WholeNumbers, Node], None]
         left, right = _side(work, node, 0, 2), _side(work, node, 1, 3, axis=axis)
         product = replace(node, op=op, inputs=node.inputs[:2])
         total, integers = whole_product(work, product, left, right)
-        work.sums[node.output] = Sum(total, np.ones((), np.float32))
+        work.sums[node.output] = Sum(total, np.ones((), np.float32), exact=not integers)
         work.add(node, "Identity" if integers else "Cast", (integers or total,), node.output)
 
     return form

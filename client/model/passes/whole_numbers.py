@@ -11,7 +11,7 @@ import numpy as np
 from gputune.client.errors import Refusal
 from gputune.client.model.graph import EXACT, QUANTISE, Array, Exactness, Graph, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
-from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
+from gputune.client.model.passes.whole_products import LIMIT, Factor, output_scales, whole_product
 
 BYTES = ("int8", "uint8", "int16", "uint16")
 """Types of quantised tensors; products are of whole numbers where both have one byte."""
@@ -44,28 +44,34 @@ class Whole:
 
 @dataclass(frozen=True)
 class Sum:
-    """A float32 tensor of exact sums, and what each is to be multiplied with."""
+    """A float32 tensor of sums, and what each is to be multiplied with. exact: none of them was rounded."""
 
     tensor: str
     factor: Array
+    exact: bool = True
 
 
 class WholeNumbers(Work):
     """The nodes so far. numbers: the whole numbers of quantised tensors, by these and their zero points; values: those
-    of tensors that were dequantised; sums: of the results of products. kept: the model's nodes of which float16 would
-    make something else. dequantised: the tensors that quantised ones stand for. inexact: those that follow from floats,
-    which kernels may round in other ways. exceptions: the model's nodes that break the exact rules, by their names;
-    `except_node` is the place to say so."""
+    of tensors that were dequantised; sums: of the results of products; rounded: those in float32 of integers that were
+    floats; steps, quotients: what rounds to such floats, and what these round. kept: the model's nodes of which float16
+    would make something else. dequantised: the tensors that quantised ones stand for. inexact: those that follow from
+    floats, which kernels may round in other ways. exceptions: the model's nodes that break the exact rules, by their
+    names; `except_node` is the place to say so."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.numbers: dict[tuple[str, int | str], Whole] = {}
         self.values: dict[str, Whole] = {}
         self.sums: dict[str, Sum] = {}
+        self.rounded: dict[str, str] = {}
         self.kept: set[str] = set()
         self.dequantised = set(graph.scaled)
         self.inexact: set[str] = set()
         self.exceptions: dict[str, Refusal] = {}
+        roundings = [node for node in graph.nodes if node.op in ("Ceil", "Floor", "Round")]
+        self.steps = frozenset(node.output for node in roundings)
+        self.quotients = frozenset(node.inputs[0] for node in roundings)
 
     def except_node(self, node: Node, why: str) -> None:
         """Note that a node multiplies quantised tensors as floats, and why."""
@@ -177,6 +183,10 @@ class WholeNumbers(Work):
         if node.op == "Relu" and (known := self.sums.get(sources[0])) is not None:
             total = self.new(node, "Relu", (known.tensor,), f"{node.output}/sum", self.info(node.output).shape)
             self.sums[node.output] = replace(known, tensor=total)
+        if node.op in ("Reshape", "Unsqueeze") and (floats := self.rounded.get(sources[0])) is not None:
+            moved = self.tensor(f"{node.output}/float", TensorInfo(self.info(node.output).shape))
+            self.nodes.append(replace(node, name=moved, inputs=(floats, *node.inputs[1:]), outputs=(moved,)))
+            self.rounded[node.output] = moved
         values = [self.values[name] for name in sources if name in self.values]
         if node.op == "MaxPool" and len(list(filter(None, node.outputs))) > 1:  # places are no numbers of its input
             self.nodes.append(node)
@@ -216,6 +226,19 @@ class WholeNumbers(Work):
         low, high = min(each.low for each in sources), max(each.high for each in sources)
         for name in shapes:
             yield name, Whole(made[name], max(low, 0) if node.op == "Relu" else low, high, sources[0].scale)
+
+    def add_integers(self, node: Node) -> None:
+        """Note the sum of integers as one of floats, where it is rounded once. The integers are appended, too."""
+        self.nodes.append(node)
+        for name, other in (node.inputs, node.inputs[::-1]):
+            total, added = self.sums.get(name), self.rounded.get(other)
+            if (known := self.graph.constants.get(other)) is not None and np.abs(known).max(initial=0) < LIMIT:
+                added = self.constant(f"{other}/float", known)
+            if total is not None and total.exact and total.factor.size == 1 and added is not None:
+                shape = self.info(node.output).shape
+                both = self.new(node, "Add", (total.tensor, added), f"{node.output}/float", shape)
+                self.sums[node.output] = Sum(both, total.factor, exact=False)
+                return
 
     def multiply(self, node: Node) -> bool:
         """Append a product of dequantised tensors as one of whole numbers. Return whether it is one."""

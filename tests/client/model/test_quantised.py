@@ -200,6 +200,18 @@ GIVEN: dict[str, Given] = {
         "t = Mul(s, one) y = Mul(f, t)",
         "Reduce Reduce Elementwise Elementwise Elementwise Conv Transpose",
     ),
+    "a bias that is rounded": Given(
+        "(float[1,8,9,9] x) => (float[1,24,9,9] y)",
+        "q, s, z = DynamicQuantizeLinear(x) p = ConvInteger<pads=[1,1,1,1]>(q, maps, z, zw) t = Mul(s, one) "
+        "d = Div(float24, t) f = Floor(d) n = Cast<to=6>(f) r = Reshape(n, channels) i = Add(p, r) c = Cast<to=1>(i) "
+        "y = Mul(c, t)",
+        "Reduce Reduce Elementwise Elementwise Elementwise Elementwise Elementwise Conv Transpose",
+        weights={"channels": np.array([1, 24, 1, 1])},
+    ),
+    "integers and a constant": Given(
+        "(uint8[3,96] x) => (int32[3,40] i, float[3,40] y)",
+        "p = MatMulInteger(x, bytes, zw, columns) i = Add(b40, p) y = Cast<to=1>(i)",
+    ),
     "integers": Given("(uint8[3,96] x) => (int32[3,40] p)", "p = MatMulInteger(x, bytes, zw, columns)"),
     "integers of two inputs": Given(
         "(uint8[3,400] x, uint8[400,7] v) => (int32[3,7] p)", "p = MatMulInteger(x, v, zw, zw)"
