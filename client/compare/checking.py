@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from gputune.client.context.verifying.same_model import (
     compare_outputs,
     constants_of,
     model_outputs,
+    optimised_outputs,
 )
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
+from gputune.client.model.graph import Array
 from gputune.core.dtypes import FLOAT, stored_in
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.executor import Executor
@@ -47,10 +49,15 @@ def _compared(origin: Origin, graph: str | None) -> str:
                 f"{origin.words}; {model.device.name} computes nothing, so outputs cannot be compared: choose another "
                 "device with GPUTUNE_DEVICE"
             )
-        right = model_outputs(origin.model, model.graph.inputs, constants_of(origin, model.graph))
+        of_model = origin.model, model.graph.inputs, constants_of(origin, model.graph)
+        right, optimised = model_outputs(*of_model), optimised_outputs(*of_model)
         with device_errors(origin.context):
             steps, inputs = steps_of(model), model.graph.inputs
-            found = compare_outputs(origin, lambda draw: model.run(random_inputs(inputs, draw)), right, steps)
+
+            def infer(draw: int) -> Mapping[str, Array]:
+                return model.run(random_inputs(inputs, draw))
+
+            found = compare_outputs(origin, infer, right, steps, optimised)
         mode = model.header.precision_mode if isinstance(model, Executor) else FLOAT
         check_outputs(origin, found, allowed_for(stored_in(mode)))
         error = max((one.error for one in found.values()), default=0.0)

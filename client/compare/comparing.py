@@ -28,7 +28,13 @@ from gputune.client.compare.engines import Arrays, plain_array
 from gputune.client.compare.turns import Contender, Process, ProcessEnded
 from gputune.client.context.verifying.distance import ALLOWED, Compared, distance, told
 from gputune.client.context.verifying.origin import Origin
-from gputune.client.context.verifying.same_model import Outputs, check_interface, compare_outputs, model_outputs
+from gputune.client.context.verifying.same_model import (
+    Outputs,
+    check_interface,
+    compare_outputs,
+    model_outputs,
+    optimised_outputs,
+)
 from gputune.client.errors import ConfigError, DeviceOrContextError, OtherModel
 from gputune.client.progress import Progress
 from gputune.client.tuning.measuring.quiet import Quiet
@@ -56,6 +62,7 @@ RESTARTS = 3
 """So often a process of contenders that has ended is started again: some drivers crash now and then."""
 CLOSE = 1.1
 """A difference that is certain is known closely enough once its interval's ends differ by this factor at most."""
+ORACLE = "onnxruntime without optimizations"
 SECONDS = 60.0
 """The longest time of a comparison, unless you give another."""
 
@@ -242,7 +249,10 @@ def compare(
         reference, outputs, deviations, entries = "", None, dict[str, float](), None
         if facts["computes"]:
             reference, right = _reference(model, facts["inputs"], constants, contenders)
-            outputs = None if right is None else compare_outputs(origin, first.outputs, right, facts["steps"])
+            if right is not None:
+                asked = model, _tensors(facts["inputs"]), constants or {}
+                optimised = optimised_outputs(*asked) if reference == ORACLE else None
+                outputs = compare_outputs(origin, first.outputs, right, facts["steps"], optimised)
             draw = 0 if right is None else telling_draw(right)
             deviations = _deviations(contenders, draw, facts["steps"])
             entries = _entries(contenders, draw) if facts["quantised"] else None
@@ -345,7 +355,7 @@ def _reference(
     """Return what knows the right outputs: onnxruntime without optimizations as for --verify, else the next contender,
     with its name; None if there is none."""
     try:
-        return "onnxruntime without optimizations", model_outputs(model, _tensors(inputs), constants or {})
+        return ORACLE, model_outputs(model, _tensors(inputs), constants or {})
     except ConfigError as error:
         log.debug(str(error))
         return next(((each.name, each.outputs) for each in contenders[1:]), ("", None))

@@ -20,6 +20,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.model.graph import Array
 from gputune.client.model.importer.opening.narrowing import widen
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
+from gputune.runtime.onnxruntime import EXACT_PRODUCTS
 
 WEIGHTS: Mapping[str, Sequence[tuple[int, int, int]]] = {
     "ConvInteger": [(1, 3, 2)],
@@ -53,7 +54,15 @@ class Oracle:
         wide, whole = widen(found, path), without_saturation(found, path.parent)
         if wide or whole:
             self._instead = found
+        self._level = self._onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session = self._open(str(path) if self._instead is None else self._instead.SerializeToString())
+
+    def optimised(self) -> Oracle:
+        """Return this oracle with all optimisations, and exact products of bytes. Raises ConfigError."""
+        other = copy.copy(self)
+        other._level = self._onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        other._session = other._open(str(self._path) if self._instead is None else self._instead.SerializeToString())
+        return other
 
     def given(self, inputs: Mapping[str, Array]) -> Oracle:
         """Return this oracle with inputs that are the same every time, which a context does not have."""
@@ -91,10 +100,12 @@ class Oracle:
 
     def _open(self, model: str | bytes) -> Any:
         options = self._onnxruntime.SessionOptions()
-        options.graph_optimization_level = self._onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = self._level
         options.log_severity_level = 3  # errors only
         options.intra_op_num_threads = 1 if self._one_thread else 0
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._path.parent))
+        folder = {"session.model_external_initializers_file_folder_path": str(self._path.parent)}
+        for name, value in {**folder, **EXACT_PRODUCTS}.items():
+            options.add_session_config_entry(name, value)
         return self._call(lambda: self._onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
 
     def _ask(self, session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:

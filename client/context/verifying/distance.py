@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,16 +30,29 @@ log = logging.getLogger(__name__)
 class Compared:
     """What comparing tensors has shown. error: the largest `distance`. values: how many were compared; blank: how many
     of them are NaN or infinite on both sides, which any broken model computes alike; stepped: how many are a step off,
-    as they may be."""
+    as they may be. own: how far onnxruntime's optimisations alone move a tensor that follows from roundings."""
 
     error: float = 0.0
     values: int = 0
     blank: int = 0
     stepped: int = 0
+    own: float = 0.0
 
     def __add__(self, other: Compared) -> Compared:
         counts = self.values + other.values, self.blank + other.blank, self.stepped + other.stepped
-        return Compared(max(self.error, other.error), *counts)
+        worst = max(self, other, key=lambda one: one.error - one.own)
+        return Compared(worst.error, *counts, worst.own)
+
+    def within(self, allowed: float) -> bool:
+        """Return whether this is right."""
+        return self.error <= max(allowed, self.own)
+
+    def beside(self, got: Array, want: Array, own: Array) -> Compared:
+        """Return the same of a tensor that follows from many roundings, each of which may move it far. own: what
+        onnxruntime computes with its optimisations; whole numbers are held against these by their sizes."""
+        mine, right, theirs = (each.astype(np.float64) for each in (got, want, own))
+        moved = distance(theirs, right)
+        return replace(self, error=distance(mine, right), own=moved) if np.isfinite(moved) else self
 
     @property
     def share(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 
 from gputune.client.model.graph import Array
@@ -20,6 +21,12 @@ class PartOracle:
         self._model_inputs = model_inputs
         self.inputs: list[dict[str, Array]] = [values_of(oracle, part.graph.inputs, given) for given in model_inputs]
         """The inputs of the part, for each inference of the model."""
+
+    def optimised(self) -> PartOracle:
+        """Return this oracle with all of onnxruntime's optimisations. Raises ConfigError."""
+        other = copy.copy(self)
+        other._oracle = self._oracle.optimised()
+        return other
 
     @property
     def names(self) -> frozenset[str]:

@@ -67,3 +67,17 @@ def test_other_models_stay_as_they_are(tmp_path: Path) -> None:
         "(float[3,64] x) => (float[3,5] y)", "v = DequantizeLinear(w, s) y = MatMul(x, v)", {"w": W, **SCALARS}
     )
     assert not without_saturation(model, tmp_path)
+
+
+def test_an_oracle_with_optimisations_multiplies_bytes_exactly(tmp_path: Path) -> None:
+    """And has the values of inputs that do not change, while the other oracle stays as it was."""
+    body = (
+        "d = DequantizeLinear(x, s, z) v = DequantizeLinear(w, s, n) m = MatMul(d, v) p = QuantizeLinear(m, t, c) "
+        "e = DequantizeLinear(p, t, c) y = Add(e, k)"
+    )
+    path = save(build("(uint8[3,64] x, float k) => (float[3,5] y)", body, {"w": W, **SCALARS}), tmp_path)
+    plain = Oracle(path).given({"k": np.array(2, np.float32)})
+    want = np.float32(40) * requantised(SUMS @ (W.astype(np.int64) - 9)) + 2
+    for oracle in (plain.optimised(), plain):
+        np.testing.assert_array_equal(oracle.run({"x": X})["y"], want)
+        np.testing.assert_array_equal(oracle.tensors(["y"], {"x": X})["y"], want)

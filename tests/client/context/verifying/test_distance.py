@@ -75,6 +75,27 @@ def test_few_numbers_may_be_a_step_off(pair: tuple[Array, Array], step: float, r
     assert share == counted / want.size
 
 
+@pytest.mark.parametrize(
+    ("got", "own", "right"),
+    [
+        (floats([1, 2, 3.9]), floats([1, 2, 3.8]), True),
+        (floats([1, 2, 3.7]), floats([1, 2, 3.8]), False),
+        (floats([1, 2.2, 4]), floats([1, 2, 4]), False),
+        (floats([1, 2, 3.9]), floats([1, 2, np.nan]), False),
+        (floats([1, 2, np.nan]), floats([1, 2, 3.8]), False),
+        (np.array([1, 2, 5], np.uint8), np.array([1, 2, 6], np.uint8), True),
+        (np.array([1, 2, 7], np.uint8), np.array([1, 2, 6], np.uint8), False),
+    ],
+)
+def test_what_roundings_move_is_held_against_what_optimisations_move(got: Array, own: Array, right: bool) -> None:
+    want = np.array([1, 2, 4], got.dtype)
+    found = compared(got, want)
+    assert not found.within(ALLOWED)
+    beside = found.beside(got, want, own)
+    assert beside.within(ALLOWED) == (beside + Compared(0.0, 3)).within(ALLOWED) == right
+    assert not (beside + Compared(0.5, 3)).within(ALLOWED)
+
+
 def test_too_many_steps_are_told_with_their_number() -> None:
     words = in_words(*stepped(9, 1), step=1.0)
     assert words == "5 at [3], where 4 is right; 9 of 2000 elements are one step off, 2 may be"

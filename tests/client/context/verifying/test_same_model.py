@@ -9,6 +9,7 @@ import pytest
 from gputune.client.context.verifying.distance import Compared
 from gputune.client.context.verifying.origin import Origin
 from gputune.client.context.verifying.same_model import (
+    Outputs,
     check_interface,
     check_outputs,
     compare_outputs,
@@ -160,3 +161,26 @@ def test_outputs_of_a_context_that_rounds_less_are_not_judged(tmp_path: Path, ca
     beside = origin(tmp_path, PLAIN, quantised_graphs={"main": told})
     check_outputs(beside, {"y": Compared(0.5, 8)}, 1e-3)
     assert "c.bin was made with --quantised float, so its outputs are not those of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("quantised", "off", "own", "right"),
+    [(True, 0.05, 0.1, True), (True, 0.2, 0.1, False), (True, 0.05, 0.0, False), (False, 0.05, 0.1, False)],
+)
+def test_quantised_outputs_may_be_as_far_off_as_onnxruntimes_own(
+    tmp_path: Path, quantised: bool, off: float, own: float, right: bool
+) -> None:
+    told = {"rules": "exact", "whole_numbers": {}, "exceptions": [], "steps": {}}
+    beside = origin(tmp_path, PLAIN, **({"quantised_graphs": {"main": told}} if quantised else {}))
+    want = np.ones(8, np.float32)
+
+    def moved(by: float) -> Outputs:
+        return lambda draw: {"y": want + np.float32(by)}
+
+    found = compare_outputs(beside, moved(off), moved(0), {}, moved(own))
+    assert found["y"].within(1e-3) == right
+    if right:
+        check_outputs(beside, found, 1e-3)
+        return
+    with pytest.raises(VerificationError, match="output 'y' differs by"):
+        check_outputs(beside, found, 1e-3)

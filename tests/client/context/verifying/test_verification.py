@@ -1,18 +1,23 @@
 """Test --verify: what counts as equal, and what is refused before anything takes time. Misses are in tests/opencl."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from gputune.client.context.verifying.distance import ALLOWED, distance
+from gputune.client.context.verifying.distance import ALLOWED, Compared, distance
 from gputune.client.context.verifying.part_oracle import PartOracle
-from gputune.client.context.verifying.verification import ground_truth_for, ground_truth_of_parts
+from gputune.client.context.verifying.verification import Verifier, ground_truth_for, ground_truth_of_parts
+from gputune.client.model.graph import Exactness
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.parts import cut_model
+from gputune.client.model.plan import Plan
 from gputune.runtime.application.made_up_inputs import RANGES, random_inputs
 from gputune.runtime.context.records import TensorRecord
 from tests.client import models
@@ -131,3 +136,44 @@ def test_what_cannot_be_verified_or_computed(generate: Generate, options: tuple[
     ran = generate(*options)
     assert (ran.code, said in ran.last_line) == (2, True), ran.err
     assert not ran.context.exists()
+
+
+class _Moving:
+    """An oracle whose optimisations move an output."""
+
+    def __init__(self, value: models.Array, own: models.Array) -> None:
+        self.value, self.own = value, own
+
+    def run(self, inputs: object) -> dict[str, models.Array]:
+        return {"y": self.value}
+
+    def tensors(self, names: Sequence[str], inputs: object) -> dict[str, models.Array]:
+        return dict.fromkeys(names, self.value)
+
+    def optimised(self) -> Any:
+        return _Moving(self.own, self.own)
+
+
+@pytest.mark.parametrize(
+    ("exactness", "off", "own", "wrong"),
+    [
+        (Exactness(), 0.1, 0.2, ""),
+        (Exactness(), 0.1, 0.05, "off by 0.1 of its largest value"),
+        (None, 0.1, 0.2, "off by 0.1 of its largest value"),
+        (Exactness(steps={"y": 0.1}), 0.1, 0.0, ""),
+        (Exactness(steps={"y": 0.05}), 0.1, 0.0, "off by 0.1 of its largest value"),
+    ],
+)
+def test_a_quantised_output_may_move_as_far_as_in_onnxruntime(
+    exactness: Exactness | None, off: float, own: float, wrong: str
+) -> None:
+    want = np.ones(100, np.float32)
+    got, moved = want.copy(), want + np.float32(own)
+    got[3] -= off
+    plan = Plan("g", (), (), (), {}, {}, {}, exactness=exactness)
+    executor: Any = SimpleNamespace(run_timed=lambda inputs: ({"y": got}, 1.0))
+    oracle: Any = _Moving(want, moved)
+    found: dict[str, Compared] = {}
+    result = Verifier(oracle, SimpleNamespace())._wrong(executor, [{}], found, plan)  # type: ignore[arg-type]
+    assert (result is not None) == bool(wrong)
+    assert result is None or wrong in result[2]
