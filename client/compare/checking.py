@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from gputune.client.context.verifying.distance import allowed_for
 from gputune.client.context.verifying.exactness import rounds_less, steps_of
@@ -19,7 +20,6 @@ from gputune.client.context.verifying.same_model import (
 )
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
-from gputune.client.model.graph import Array
 from gputune.core.dtypes import FLOAT, stored_in
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.executor import Executor
@@ -54,7 +54,7 @@ def _compared(origin: Origin, graph: str | None) -> str:
         with device_errors(origin.context):
             steps, inputs = steps_of(model), model.graph.inputs
 
-            def infer(draw: int) -> Mapping[str, Array]:
+            def infer(draw: int) -> Mapping[str, Any]:
                 return model.run(random_inputs(inputs, draw))
 
             found = compare_outputs(origin, infer, right, steps, optimised)

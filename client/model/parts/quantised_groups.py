@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.client.model.graph import Graph, Node
+from gputune.client.model.passes.whole_numbers import PRODUCTS
+from gputune.client.model.passes.without_encodings import INTEGER_PRODUCTS
 
-PRODUCTS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 BEHIND = frozenset(("Add", "Cast", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid"))
 """Operators between a product and a QuantizeLinear, or behind a product of integers."""
 SOURCES = frozenset(("DequantizeLinear", "DynamicQuantizeLinear"))
@@ -32,12 +32,13 @@ def quantised_groups(graph: Graph, places: Mapping[str, int]) -> Iterator[Quanti
         for name in node.reads:
             readers.setdefault(name, []).append(node)
     for product in graph.nodes:
-        if product.op not in PRODUCTS | INTEGER_PRODUCTS:
+        whole = product.op in INTEGER_PRODUCTS
+        if not whole and product.op not in PRODUCTS:
             continue
         sources = [makers[name] for name in product.inputs if name in makers and makers[name].op in SOURCES]
         inside = [*sources, product, *_behind(graph, product, readers)]
         every = frozenset(node.origins[0] for node in inside)
-        if (sources or product.op in INTEGER_PRODUCTS) and len(every) > 1:
+        if (sources or whole) and len(every) > 1:
             shared = {
                 node.origins[0]
                 for node in inside[:-1]
