@@ -19,8 +19,8 @@ QUANTISED = Chain((Step("ratio", operand=0), Step("min", operand=1), Step("satur
 
 def by_range(values: Array) -> Array:
     """Return the numbers that a tensor stands for once it is quantised by its range."""
-    known: Array = values.astype(np.float32)
-    low, high = np.minimum(known.min(), 0), np.maximum(known.max(), 0)
-    step = STEP_OF_RANGE.apply(np.array([high - low]))
-    top = LARGEST - ZERO_POINT.apply(np.array([-low]), [step])
+    known: Array = np.asarray(values, np.float32)
+    ends: Array = np.array([-min(known.min(), 0), max(known.max(), 0)], np.float32)
+    step = STEP_OF_RANGE.apply(ends.sum(keepdims=True))
+    top = LARGEST - ZERO_POINT.apply(ends[:1], [step])
     return QUANTISED.apply(known, [step, top]).astype(np.float64) * step
