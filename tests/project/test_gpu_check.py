@@ -1,6 +1,7 @@
 """Test scripts/gpu/check: rules see what they are for, and exceptions stay needed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import pytest
 
 from gpu.checking import exceptions, main
 from gpu.checking.cases import CHAIN, DEFAULT, PERSISTENT, RANDOM, STARTER, Case, cases, persistent_case
-from gpu.checking.devices import DEVICES
+from gpu.checking.devices import DEVICES, PHONES
 from gpu.checking.exceptions import KNOWN, Known, Place
-from gpu.checking.problems import IN_HALF, PROBLEMS, SAMPLE, Named
+from gpu.checking.problems import IN_HALF, PHONE_SAMPLE, PROBLEMS, SAMPLE, Named
 from gpu.checking.report import Report
 from gpu.checking.results import Results
 from gpu.checking.rules import RULES, Look, broken
@@ -30,6 +31,12 @@ CASE = Case(Named("one", "Conv", None), H100, DEFAULT, {"VW": 4}, "", "", (KERNE
 IN_HALVES = replace(CASE, problem=Named("one", "MatMul", MatMulProblem(8, 8, 8, dtype="float16")))
 FINE = Facts(40, 0, 0, 1 << 10, {"16": 96, "4": 4})
 GOOD = Look(CASE, KERNEL, FINE)
+PHONE = replace(
+    GOOD,
+    case=replace(CASE, device=DEVICES["adreno740"]),
+    kernel=replace(KERNEL, entry="matmul_tiled"),
+    facts=Facts(12, 0),
+)
 LARGE = replace(KERNEL, global_size=(132 * 2048,), local_size=(2048,))
 ROOMY = replace(KERNEL, global_size=(132 * 256,), local_size=(256,))
 GREEDY = replace(KERNEL, needs=Needs(local_bytes=1 << 20))
@@ -50,6 +57,10 @@ FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
         ("fills_device", replace(GOOD, kernel=replace(KERNEL, global_size=(1024,), local_size=(4,)))),
         ("occupancy", replace(GOOD, kernel=ROOMY, facts=replace(FINE, registers=129))),
         ("occupancy", replace(GOOD, kernel=replace(ROOMY, local_size=(192,)), facts=replace(FINE, registers=255))),
+        ("phone_registers", replace(PHONE, facts=Facts(33, 0))),
+        ("no_spills", replace(PHONE, facts=Facts(12, 8))),
+        ("multiply_adds", replace(PHONE, facts=Facts(19, 0, multiply_adds=64, slots=335))),
+        ("load_cycles", replace(PHONE, facts=Facts(spills=0, load_cycles=25.0))),
         ("enough_groups", replace(GOOD, kernel=replace(KERNEL, global_size=(131 * 64,)))),
         (
             "ordered_memory",
@@ -79,6 +90,8 @@ def test_a_rule_sees_what_it_is_for(rule: str, look: Look) -> None:
         replace(GOOD, facts=replace(FINE, instructions=FENCES)),
         replace(GOOD, kernel=ROOMY, facts=replace(FINE, registers=128)),
         replace(GOOD, kernel=ROOMY, facts=replace(FINE, registers=154)),
+        replace(PHONE, facts=Facts(16, 0, multiply_adds=64, slots=124)),
+        replace(PHONE, facts=Facts(spills=0, load_cycles=12.0)),
     ],
 )
 def test_a_rule_sees_nothing_else(look: Look) -> None:
@@ -205,7 +218,7 @@ def test_results_are_kept_by_all_that_decides_them(tmp_path: Path) -> None:
 def test_what_is_left_out_for_want_of_a_tool_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tools, "program", lambda self, name: None)
     results = Results(Tools(tmp_path), tmp_path)
-    assert len(results.left_out) == 3
+    assert len(results.left_out) == 5
     assert "clang-15, ptxas, nvdisasm" in results.left_out[0]
     assert list(results.looks(CASE)) == [Look(CASE, KERNEL)]
 
@@ -217,7 +230,10 @@ def test_wrong_names_are_refused(arguments: list[str], capsys: pytest.CaptureFix
     assert "there are " in capsys.readouterr().err
 
 
-def test_where_no_compiler_exists_kernels_are_rendered_and_limits_kept(tmp_path: Path) -> None:
+def test_where_no_compiler_exists_kernels_are_rendered_and_limits_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu.checking.results.COMPILERS", {})
     found = tmp_path / "found.json"
     assert main.main(["--family", "TopK,Softmax", "--device", "adreno740", "--random", "2", "--json", str(found)]) == 0
     kernels = json_value(found.read_bytes())["kernels"]
@@ -247,12 +263,16 @@ def test_exceptions_are_judged_when_everything_is_checked(
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("device", [H100, GFX90A, DG2], ids=lambda device: device.name)
-def test_a_sample_of_todays_kernels_keeps_the_rules(device: Any) -> None:
+@pytest.mark.parametrize(
+    ("device", "names"),
+    [*((device, SAMPLE) for device in (H100, GFX90A, DG2)), *((DEVICES[name], PHONE_SAMPLE) for name in PHONES)],
+    ids=[H100.name, GFX90A.name, DG2.name, *PHONES],
+)
+def test_a_sample_of_todays_kernels_keeps_the_rules(device: Any, names: Sequence[str]) -> None:
     results = Results()
     if device.maker not in results.compilers:
         pytest.skip("; ".join(results.left_out) + "; scripts/setup --gpu-tools brings it")
-    chosen = list(cases([each for each in PROBLEMS if each.name in SAMPLE], [device], (DEFAULT,), 0))
+    chosen = list(cases([each for each in PROBLEMS if each.name in names], [device], (DEFAULT,), 0))
     if device is H100:
         chosen.append(persistent_case(device))
     report = Report(whole=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu.compiling import amd, nvidia, tools
+from gpu.compiling import amd, mesa, nvidia, tools
 from gpu.compiling.compilers import COMPILERS, Compiler, Intel, NotCompiled
 from gpu.compiling.listing import LOOP_WEIGHT, Dialect, Line, counted
 from gpu.compiling.tools import Tools
@@ -151,9 +151,41 @@ def test_what_intel_says_of_spills_is_read(monkeypatch: pytest.MonkeyPatch) -> N
         Intel(Said()).compile(text, "", "dg2")
 
 
+ADRENO = """built
+MESA: info: NIR (final form) for CL shader (null):
+MESA: info: }
+MESA: info: mov.f32f32 r0.x, c0.x
+MESA: info: l1:
+MESA: info: (sy)(rpt1)mad.f32 r2.y, r0.w, (r)r7.w, (r)r2.y
+MESA: info: ldg.u32 r3.y, g[r7.y], 4
+MESA: info: add.u r1.x, r1.x, 1
+MESA: info: br p0.y, #l9
+MESA: info: jump #l1
+MESA: info: l9:
+MESA: info: stp.u32 p[r1.x], r3.y, 1
+MESA: info: end
+MESA: info: ; CL prog 2/1: 0 last-baryf, 0 last-helper, 0 half, 16 full, 12 constlen
+"""
+MALI = """SHADER-DB: shader: 961 inst, 47.0 cycles, 2.0 fma, 8.4 cvt, 47.0 ls, 1 threads, 3 loops, 1:2 spills:fills
+SHADER-DB: shader: 306 inst, 13.0 cycles, 2.0 fma, 2.5 cvt, 13.0 ls, 1 threads, 1 loops, 0:0 spills:fills
+"""
+BIFROST = "SHADER-DB: shader: 391 inst, 12.5 arith, 0.0 texture, 25.0 ldst, 1 threads, 1 loops, 3:20 spills:fills"
+
+
+def test_what_mesa_prints_for_phones_is_read() -> None:
+    """Of the last variant. What is repeated takes an issue slot each time, and private memory is a spill."""
+    found = mesa.read_adreno(ADRENO)
+    assert found is not None
+    assert (found.registers, found.spills, found.multiply_adds, found.slots, found.loads) == (16, 4, 2, 6, 1)
+    said = [mesa.read_mali(text) for text in (MALI, BIFROST)]
+    assert [(each.spills, each.load_cycles) for each in said if each] == [(0, 6.5), (92, 2.0)]
+    assert mesa.read_adreno("built\n") is None and mesa.read_mali("MESA: error\n") is None
+
+
 def test_tools_are_brought_once_and_what_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "DEBIAN", {"clang-15": "15", "oclgrind": "21"})
     monkeypatch.setattr(tools, "PYPI", {"nvidia-cuda-nvcc": "13"})
+    monkeypatch.setattr(tools, "ARM64", {})
     monkeypatch.setattr(tools, "_installed", lambda name: "15" if name == "clang-15" else "")
     monkeypatch.setattr(tools, "_from_debian", lambda folder, name, version: "there is no such version")
     monkeypatch.setattr(tools, "_from_pypi", lambda folder, name, version: "")

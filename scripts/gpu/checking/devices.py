@@ -8,7 +8,7 @@ from gputune.core.dtypes import HALF_EXTENSION
 from gputune.core.quirks import NVIDIA
 from gputune.kernels.family import DeviceLimits
 
-Maker = Literal["nvidia", "amd", "intel", ""]
+Maker = Literal["nvidia", "amd", "intel", "adreno", "mali", ""]
 
 KIB, GIB = 1 << 10, 1 << 30
 
@@ -47,8 +47,13 @@ _ALL = (
     Device("gfx90a", "amd", "gfx90a", _gpu("amd-cdna", 256, 64, 16, 104, HALF_EXTENSION)),
     Device("gfx1030", "amd", "gfx1030", _gpu("amd-rdna2", 256, 64, 8, 36, HALF_EXTENSION)),
     Device("dg2", "intel", "dg2", _gpu("intel-xe-hpg", 1024, 64, 4, 512, HALF_EXTENSION), lanes=8),
-    Device("adreno740", "", "", _gpu("adreno-7xx", 1024, 32, 1, 12, HALF_EXTENSION)),
+    Device("adreno740", "adreno", "740", _gpu("adreno-7xx", 1024, 32, 1, 12)),
+    Device("mali-g52", "mali", "7212", _gpu("mali-bifrost", 384, 32, 1, 2), lanes=8),
+    Device("mali-g57", "mali", "9093", _gpu("mali-valhall", 512, 32, 1, 4), lanes=16),
 )
 
 DEVICES: Mapping[str, Device] = {device.name: device for device in _ALL}
-"""By name: H100, A100, RTX 3060, Instinct MI210, Radeon RX 6800 XT, Arc A770, Adreno 740."""
+"""By name: H100, A100, RTX 3060, Instinct MI210, Radeon RX 6800 XT, Arc A770, Adreno 740, Mali G52 and G57."""
+
+PHONES = tuple(device.name for device in _ALL if device.maker in ("adreno", "mali"))
+"""Those for which Mesa compiles, which takes 3 to 10 seconds a kernel and has no half."""

@@ -205,3 +205,6 @@ SAMPLE = (
     "lstm-256",
 )
 """Those of the test in the suite, for defaults only."""
+
+PHONE_SAMPLE = ("gemm-1024", "resnet-56", "mobilenet-14", "softmax-1x1000")
+"""Those of it for phones."""

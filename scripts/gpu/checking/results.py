@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from gpu.checking.cases import Case
@@ -60,7 +61,7 @@ class Results:
         except NotCompiled as error:
             result = {"fault": str(error)}
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")  # another process may be at it, too
+        part = path.with_suffix(f".{os.getpid()}-{get_ident()}")  # another thread may be at it, too
         part.write_text(json_text(result), encoding="utf-8")
         part.replace(path)
         return result

@@ -39,6 +39,9 @@ defaults and those of starters."""
 STEP, FEW_GROUPS = 8, 4
 """Registers are given in such steps. Of more work-groups another one is worth little."""
 
+DIRECT = ("matmul_tiled", "conv_direct")
+MOST_VECTORS, LEAST_SHARE, MOST_LOAD_CYCLES = 32, 0.45, 12
+
 NEEDED: Mapping[str, str] = {}
 """By the entries of kernels: how the instruction begins that a kernel is about, as NVIDIA names it."""
 
@@ -161,6 +164,32 @@ def occupancy(look: Look) -> str:
     return ""
 
 
+def phone_registers(look: Look) -> str:
+    """A default has at most 32 vectors of 4 registers on Adreno, so that 2 or more waves hide what others wait for."""
+    registers = look.facts.registers if look.facts else None
+    if look.case.kind != DEFAULT or look.case.device.maker != "adreno" or registers is None:
+        return ""
+    return f"{registers} vectors of registers" if registers > MOST_VECTORS else ""
+
+
+def multiply_adds(look: Look) -> str:
+    """A default's hottest loop on Adreno has 0.45 multiply-adds for each instruction, if it is a product's."""
+    case, facts = look.case, look.facts
+    direct = look.kernel.entry in DIRECT and case.kind == DEFAULT
+    if not direct or case.device.maker != "adreno" or facts is None or not facts.slots:
+        return ""
+    share = facts.multiply_adds / facts.slots
+    return f"{facts.multiply_adds} of {facts.slots} instructions" if share < LEAST_SHARE else ""
+
+
+def load_cycles(look: Look) -> str:
+    """A direct product's default on Mali takes 12 cycles of loads and stores for one of arithmetic at most."""
+    cycles = look.facts.load_cycles if look.facts else None
+    if look.kernel.entry != DIRECT[0] or look.case.kind != DEFAULT or cycles is None or cycles <= MOST_LOAD_CYCLES:
+        return ""
+    return f"{cycles:.1f} cycles of loads and stores for one of arithmetic"
+
+
 def ordered_memory(look: Look) -> str:
     """Persistent kernels read what others wrote, not older copies, and their fences are for the whole device."""
     if look.case.problem.family != PERSISTENT or look.facts is None:
@@ -185,6 +214,9 @@ RULES: Mapping[str, Rule] = {
         fills_device,
         enough_groups,
         occupancy,
+        phone_registers,
+        multiply_adds,
+        load_cycles,
         ordered_memory,
     )
 }

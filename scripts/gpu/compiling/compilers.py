@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import MappingProxyType
 
-from gpu.compiling import amd, nvidia
+from gpu.compiling import amd, mesa, nvidia
 from gpu.compiling.listing import Facts
 from gpu.compiling.tools import Tools
 from gputune.core.quirks import NVIDIA
@@ -133,7 +135,82 @@ class Intel(Compiler):
         return {name: Facts(spills=spills.get(name, 0)) for name in {*names, *spills}}
 
 
-COMPILERS: Mapping[str, type[Compiler]] = {"nvidia": Nvidia, "amd": Amd, "intel": Intel}
+class Mesa(Compiler):
+    """Mesa's compiler for GPUs of phones: its OpenCL for arm64, run by qemu over kernel drivers that do nothing.
+
+    It is not the makers' own compiler. It proves what a kernel takes of registers and instructions, and no time; it has
+    no half. A kernel that is enqueued there was compiled and printed before the driver fails.
+    """
+
+    programs = ("qemu-aarch64-static",)
+    files = ("mesa/build_kernels", "mesa/shim/freedreno.so", "mesa/shim/panfrost.so")
+    PRINTS: Mapping[str, str]
+    DRIVER: str
+
+    def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
+        kept = self._file(self.files[0]).parent / "cache"
+        names = self._build(text, options, architecture, kept)
+        if names.returncode:
+            faults = [line for line in names.stderr.splitlines() if "error" in line.lower()]
+            raise NotCompiled(f"mesa: {(faults or names.stderr.splitlines() or ['it failed'])[0].strip()}")
+        found: dict[str, Facts] = {}
+        for name in names.stdout.split():
+            # Of an equal kernel that was kept nothing is printed. Without what is kept a kernel takes 40 s.
+            caches = (kept, text.parent / "cache")
+            said = (self._build(text, options, architecture, cache, name).stderr for cache in caches)
+            facts = next(filter(None, map(self._read, said)), None)
+            if facts is None:
+                raise NotCompiled(f"mesa printed nothing of {name}")
+            found[name] = facts
+        return found
+
+    def _build(
+        self, text: Path, options: list[str], architecture: str, cache: Path, *kernel: str
+    ) -> CompletedProcess[str]:
+        """Build a text, with the folder in which the driver keeps what it compiled, and enqueue a kernel of it."""
+        builder = self._file(self.files[0])
+        folder = builder.parent
+        variables = {
+            "LD_PRELOAD": f"{folder}/shim/{self.DRIVER}.so",
+            "LD_LIBRARY_PATH": f"{folder}/root/usr/lib/aarch64-linux-gnu",
+            "OCL_ICD_VENDORS": f"{folder}/vendors",
+            "RUSTICL_ENABLE": self.DRIVER,
+            "MESA_SHADER_CACHE_DIR": str(cache),
+            "HOME": str(text.parent),
+            **{name: value.format(architecture) for name, value in self.PRINTS.items()},
+        }
+        given = [word for name, value in variables.items() for word in ("-E", f"{name}={value}")]
+        command = [self._program(self.programs[0]), "-L", folder / "root", *given, builder, text, " ".join(options)]
+        return self._tools.run([*command, *kernel], text.parent)
+
+    @abstractmethod
+    def _read(self, said: str) -> Facts | None:
+        """Return what became of a kernel, by what the driver said."""
+
+
+class Adreno(Mesa):
+    """Architectures are the numbers of GPUs."""
+
+    DRIVER = "freedreno"
+    PRINTS = MappingProxyType({"FD_GPU_ID": "{}", "IR3_SHADER_DEBUG": "cs"})
+
+    def _read(self, said: str) -> Facts | None:
+        return mesa.read_adreno(said)
+
+
+class Mali(Mesa):
+    """Architectures are product numbers: 7212 of a G52, 9093 of a G57."""
+
+    DRIVER = "panfrost"
+    PRINTS = MappingProxyType({"PAN_GPU_ID": "{}", "BIFROST_MESA_DEBUG": "shaders:shaderdb"})
+
+    def _read(self, said: str) -> Facts | None:
+        return mesa.read_mali(said)
+
+
+COMPILERS: Mapping[str, type[Compiler]] = {
+    "nvidia": Nvidia, "amd": Amd, "intel": Intel, "adreno": Adreno, "mali": Mali
+}  # fmt: skip
 
 
 def readers() -> str:

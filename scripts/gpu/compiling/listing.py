@@ -22,7 +22,8 @@ class Facts:
     """What a compiler made of one kernel; None for what it does not say.
 
     spills: bytes of registers that went to memory, or for Intel how many did. widths: weighed bytes of accesses to
-    global memory, by the bytes of one access. instructions: how many of each name the kernel has.
+    global memory, by the bytes of one access. instructions: how many of each name the kernel has. slots: instructions
+    of the hottest loop. load_cycles: cycles of a kernel's loads and stores, for each one of arithmetic.
     """
 
     registers: int | None = None
@@ -33,6 +34,8 @@ class Facts:
     multiply_adds: int = 0
     loads: int = 0
     instructions: Mapping[str, int] = field(default_factory=dict)
+    slots: int = 0
+    load_cycles: float | None = None
 
     @property
     def wide_share(self) -> float | None:
@@ -104,6 +107,7 @@ def counted(lines: Sequence[Line], labels: Mapping[str, int], dialect: Dialect) 
         "widths": dict(widths),
         "multiply_adds": sum(map(dialect.multiply_adds, hot)),
         "loads": sum(map(dialect.loads, hot)),
+        "slots": len(hot),
         "instructions": dict(Counter(line.name for line in lines)),
     }
 

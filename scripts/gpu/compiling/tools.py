@@ -49,6 +49,9 @@ DEBIAN: Mapping[str, str] = {
 PYPI: Mapping[str, str] = {"nvidia-cuda-nvcc": "13.5.37", "nvidia-cuda-nvdisasm": "13.5.37"}
 """Wheels, for the ptxas and the nvdisasm in them."""
 
+ARM64: Mapping[str, str] = {"mesa": "25.0.7-2+deb13u1"}
+"""Of Debian 13: its OpenCL for arm64, whose drivers compile for GPUs of phones, and its source."""
+
 PROGRAMS = ("usr/bin", "usr/lib/llvm-15/bin", "python/nvidia/cu13/bin")
 LIBRARIES = ("usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/intel-opencl", "usr/lib/llvm-15/lib")
 
@@ -88,7 +91,8 @@ def bring(folder: Path = FOLDER, say: Callable[[str], None] = print) -> list[str
     marks = folder / "brought"
     marks.mkdir(parents=True, exist_ok=True)
     missing = []
-    for source, packages, fetch in (("Debian", DEBIAN, _from_debian), ("PyPI", PYPI, _from_pypi)):
+    sources = (("Debian", DEBIAN, _from_debian), ("PyPI", PYPI, _from_pypi), ("Debian for arm64", ARM64, _for_arm64))
+    for source, packages, fetch in sources:
         for name, version in packages.items():
             mark = marks / f"{name}={version}"
             if mark.exists() or (source == "Debian" and _installed(name) == version):
@@ -141,6 +145,11 @@ def _from_pypi(folder: Path, name: str, version: str) -> str:
     return ""
 
 
+def _for_arm64(folder: Path, name: str, version: str) -> str:
+    """Unpacks and compiles what stands in the place of a phone; returns what went wrong, empty if nothing did."""
+    return _fault([Path(__file__).parent / f"bring_{name}", folder / name, version], folder)
+
+
 @contextmanager
 def _downloads(folder: Path) -> Iterator[Path]:
     """A folder for one package, which goes afterwards."""
@@ -150,7 +159,7 @@ def _downloads(folder: Path) -> Iterator[Path]:
         yield path
 
 
-def _fault(command: Sequence[str], folder: Path) -> str:
+def _fault(command: Sequence[str | Path], folder: Path) -> str:
     """Runs a command; returns the last line that it says if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
