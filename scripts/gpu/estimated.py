@@ -7,16 +7,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpu.checking.devices import DEVICES
 from gpu.phases.baselines import CONVOLUTIONS
 from gputune.kernels.algorithms import ALG
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.tiling.estimate import Card
 
 PRODUCTS = ((512, 512, 512), (1024, 1024, 1024), (4096, 4096, 4096), (1, 4096, 4096))
 WIDEST_ALLOCATION = 4
 """A buffer may have a quarter of a card's memory, as OpenCL promises."""
+
+
+CARDS: Mapping[str, tuple[str, float]] = {
+    "H100": ("h100", 2900),
+    "RTX 3060": ("rtx3060", 330),
+    "Adreno 740": ("adreno740", 67),
+    "Mali G57, 4 cores": ("mali-g57", 30),
+}
+"""The cards of the page: their names in DEVICES, and gigabytes of memory in a second."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,29 @@ def limits_of(device: Mapping[str, Any]) -> DeviceLimits:
         device_type="gpu",
         preferred_float_width=1,
     )
+
+
+def on_cards() -> list[list[Any]]:
+    """Return a row for each product and convolution: what its default is estimated to take on CARDS, and at least, by
+    the card's arithmetic or by memory that is read once."""
+    rows: list[list[Any]] = [["kernel", *CARDS]]
+    for _, name, op, problem in _problems():
+        family, row = family_of(op), [name.removesuffix(" g1")]
+        for device, gigabytes in CARDS.values():
+            limits, card = DEVICES[device].limits, Card.of(DEVICES[device].limits)
+            estimate, work = family.estimate(problem, limits), family.work(problem)
+            assert estimate is not None, "products and convolutions have estimates"
+            clocks = work.flops / (2 * card.units * card.lanes * card.issued)
+            least = max(clocks / card.mhz, work.bytes / gigabytes / 1e3)
+            us = estimate(family.default(problem, limits)) / card.mhz
+            row.append(f"{_digits(us, 3)} ({_digits(least, 2)})")
+        rows.append(row)
+    return rows
+
+
+def _digits(value: float, digits: int) -> str:
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:g}" if rounded < 1e6 else f"{rounded:.0f}"
 
 
 def _problems() -> Iterator[tuple[str, str, str, Any]]:

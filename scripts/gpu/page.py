@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu.estimated import estimated
+from gpu.estimated import estimated, on_cards
 from gpu.keeping import read
 
 DAYS = Path(__file__).resolve().parents[2] / "docs" / "gpu_days"
@@ -82,7 +82,8 @@ def _without(value: Any) -> Any:
 def page() -> str:
     """Return the tables of all kept days, the newest first."""
     days = [read(path) for path in sorted(DAYS.glob("*.json"), reverse=True)]
-    return "\n".join(_day(day) for day in days)
+    caption = textwrap.fill(ON_CARDS, 120)
+    return "\n".join([*map(_day, days), f"## Estimated, on four GPUs\n\n{caption}\n\n{_table(on_cards())}"])
 
 
 def _day(day: Day) -> str:
@@ -121,6 +122,14 @@ CAPTIONS = {
     " in an inference, and for others; and until all launches are enqueued, and done.",
     "Kernel tests": "How the tests of all kernels ended on the card.",
 }
+
+
+ON_CARDS = (
+    "Nothing of this was measured. Microseconds that a default is estimated to take, and in brackets the least that is"
+    " possible: all arithmetic at the card's usual clock, or all tensors read and written once. On Adreno and Mali"
+    " defaults are direct tiles. The estimate counts a line of a cache for each element of their rows, so it is far too"
+    " slow there."
+)
 
 
 def _table(rows: Sequence[Sequence[Any]]) -> str:
