@@ -58,7 +58,7 @@ static bool make_codes(codes *made, const uint8_t *lengths, size_t count, bool s
             unsigned reversed = 0;
             for (unsigned bit = 0; bit < length; bit++) reversed |= (code >> bit & 1) << (length - 1 - bit);
             for (; reversed < 1 << QUICK_BITS; reversed += 1u << length)
-                made->quick[reversed] = (uint16_t)(made->symbols[place] << 4 | length);
+                made->quick[reversed] = (uint16_t)((unsigned)made->symbols[place] << 4 | length);
         }
     return true;
 }
