@@ -439,8 +439,7 @@ class Generation:
 
     @property
     def _configuration(self) -> dict[str, Any]:
-        plans = [model.plan for model in self._graphs.models]
-        return effective_configuration(self._request, plans) | {
+        return effective_configuration(self._request, [model.plan for model in self._graphs.models]) | {
             MODE: self._precision,
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
@@ -470,8 +469,8 @@ class Generation:
         )
 
     def _write(self, built: builder.Built) -> None:
-        path = self._request.binary_file
-        built = replace(built, graphs=tuple(map(self._request.memory_types.applied, built.graphs)))
+        path, types = self._request.binary_file, self._request.memory_types
+        built = replace(built, graphs=tuple(map(types.applied, built.graphs)))
         if not built.graphs:
             log.warning(f"{path} is not written, because no part runs on the device")
             self._write_ep_context(path)
@@ -488,10 +487,10 @@ class Generation:
 
     def _write_ep_context(self, binary_file: Path) -> None:
         """Write the ONNX files that stand for a context binary, if they are asked for."""
-        if self.ep_context is not None:
-            for written, size in self.ep_context.write(binary_file).items():
-                if not self._request.temporary:
-                    log.info(f"wrote {written} ({size} bytes)")
+        files = self.ep_context.write(binary_file) if self.ep_context is not None else {}
+        for written, size in files.items():
+            if not self._request.temporary:
+                log.info(f"wrote {written} ({size} bytes)")
 
     def _peaks(self, cache: PerformanceCache | None) -> RooflinePeaks | None:
         """Return the best rates measured on the device, for a schematic."""

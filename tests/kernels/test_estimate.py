@@ -7,12 +7,13 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,9 +169,9 @@ def day_of(size: int) -> list[tuple[dict[str, int], float]]:
     return found
 
 
-def correlation(one: Collection[float], other: Collection[float]) -> float:
+def correlation(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
     """The rank correlation."""
-    ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (one, other)]
+    ranks = [np.argsort(np.argsort(np.asarray(values), kind="stable")) for values in (one, other)]
     return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 
@@ -235,7 +236,7 @@ def tile_of(values: Configuration) -> Tile:
             (values["NWG"], "NDIMC", "VWN", "SB", "NDIMB"),
         )
     ]
-    return Tile(*sides, values["KWG"])
+    return Tile(sides[0], sides[1], values["KWG"])
 
 
 def filled(tile: int, along: int, width: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gputune as api
-from gputune.client.context.memory.weights import weight_bytes
+from gputune.client.context.memory.weights import LARGER, weight_bytes
 from gputune.client.errors import ConfigError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
@@ -76,7 +76,7 @@ def test_what_would_make_a_large_context_smaller_is_said(generate: Generate, mod
     plan = lower(read_model(model))
     assert weight_bytes([plan]) == sum(one.nbytes for one in plan.constants.values())
     packed = split_of(read_header(path), 10**6)[sizes.PACKED]
-    assert "--weights compact" in split_told(path, int(packed / sizes.LARGER) - 1)
+    assert "--weights compact" in split_told(path, int(packed / LARGER) - 1)
     assert "--weights compact" not in split_told(path, packed)
     generate("--weights", "compact", model=model)
     assert "--weights compact" not in split_told(path, 1)

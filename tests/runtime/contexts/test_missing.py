@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.contexts.device import library, why_no_contexts
+from gputune.runtime.contexts.device import why_no_contexts
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.runtime.native.binding import library
 from gputune.runtime.native.building import REMEDY, native_part, runtime_library, why_no_runtime
 from tests.runtime.contexts.test_executor import REPORT
 
