@@ -177,7 +177,10 @@ CASES: dict[str, Case] = {
         ["y", "key", "value"],
     ),
 }  # fmt: skip
-CONSTANT = {"EmbedLayerNormalization": (2, 3, 4), "GroupQueryAttention": (6,)}
+CONSTANT = {
+    "EmbedLayerNormalization": (2, 3, 4), "GatherBlockQuantized": (0, 2, 3), "GroupQueryAttention": (6,),
+    "MatMulNBits": (1, 2, 3, 4, 5),
+}  # fmt: skip
 """Inputs that are constants of the model, beside weights of convolutions."""
 
 

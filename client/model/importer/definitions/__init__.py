@@ -8,6 +8,7 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 from gputune.client.model.importer.definitions import attention, classical, fused, quantised_transformer
 from gputune.client.model.importer.definitions.attention import ATTENTION
+from gputune.client.model.importer.definitions.blocks import BLOCKS
 from gputune.client.model.importer.definitions.classical import CLASSICAL
 from gputune.client.model.importer.definitions.fused import FUSED, IN_ONNX
 from gputune.client.model.importer.definitions.quantised_transformer import TRANSFORMER
@@ -19,7 +20,7 @@ __all__ = ["DOMAIN", "STANDARD", "NotDefined", "defined_body", "is_defined"]
 STANDARD = ("", "ai.onnx")
 """How ONNX's own domain is called."""
 DOMAIN = "com.microsoft"
-OPSET = 20
+OPSET = 21
 """The operator set in which definitions are written. Those that quantise are written in the model's."""
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "DynamicQuantizeLSTM": ("Y", "h", "c"),
@@ -30,7 +31,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
 }
 """The names of the results of operators that have several."""
 DEFINITIONS: Mapping[str, Mapping[str, Callable[[Use], str]]] = {
-    DOMAIN: {**QUANTISING, **TRANSFORMER, **FUSED, **ATTENTION},
+    DOMAIN: {**QUANTISING, **TRANSFORMER, **FUSED, **ATTENTION, **BLOCKS},
     classical.DOMAIN: CLASSICAL,
 }
 """By domain and operator, what writes the nodes of a use. It raises NotDefined for one that is not known."""
