@@ -229,14 +229,14 @@ def test_a_search_that_begins_with_the_estimate_on_recorded_spaces(path: Path) -
 
 def tile_of(values: Configuration) -> Tile:
     """Return a configuration of xgemm as a tile."""
-    sides = [
+    rows, columns = (
         Side(tile, values[items], values[width], bool(values[staged]), fill=filled(tile, values[along], values[width]))
         for tile, items, width, staged, along in (
             (values["MWG"], "MDIMC", "VWM", "SA", "MDIMA"),
             (values["NWG"], "NDIMC", "VWN", "SB", "NDIMB"),
         )
-    ]
-    return Tile(sides[0], sides[1], values["KWG"])
+    )
+    return Tile(rows, columns, values["KWG"])
 
 
 def filled(tile: int, along: int, width: int) -> float:

@@ -180,8 +180,9 @@ class Mesa(Compiler):
             **{name: value.format(architecture) for name, value in self.PRINTS.items()},
         }
         given = [word for name, value in variables.items() for word in ("-E", f"{name}={value}")]
-        emulated = [str(self._program(self.programs[0])), "-L", str(folder / "root"), *given]
-        return self._tools.run([*emulated, builder, text, " ".join(options), *kernel], text.parent)
+        command: list[str | Path] = [self._program(self.programs[0]), "-L", folder / "root", *given]
+        command += [builder, text, " ".join(options)]
+        return self._tools.run([*command, *kernel], text.parent)
 
     @abstractmethod
     def _read(self, said: str) -> Facts | None:
