@@ -122,6 +122,8 @@ LITERALS_0_TO_255 = f"{MANY} 0 1101011"  # 138 + 118 zeros
         ("an end alone, and no distance", bits(CODE, LITERALS_0_TO_255, SINGLE, ZERO, "0"), 0, True),
         ("an end alone, and a distance alone", bits(CODE, LITERALS_0_TO_255, SINGLE, SINGLE, "0"), 0, True),
         ("the other half of an end alone", bits(CODE, LITERALS_0_TO_255, SINGLE, ZERO, "1"), 0, False),
+        ("an end alone, of two bits", bits(code_lengths(s18=1, s0=2, s2=2), LITERALS_0_TO_255, "11 10 00"), 0, False),
+        ("a literal and no end", bits(CODE, SINGLE, MANY, "0 1101010", ZERO, ZERO, "0"), 1, False),
         ("no end", bits(CODE, LITERALS_0_TO_255, ZERO, ZERO, "0"), 0, False),
         ("more lengths than there are", bits(CODE, LITERALS_0_TO_255, MANY, "0"), 0, False),
         ("a length again at the beginning", bits(code_lengths(s16=1, s0=2, s1=2), "0 00", "0" * 99), 0, False),

@@ -168,7 +168,7 @@ static bool inflate_dynamic(stream *stream) {
     if (!make_codes(&literals, lengths, LENGTH_CODES, false)) return false;
     memset(lengths, 0, sizeof lengths);
     if (!take_lengths(stream, &literals, lengths, literal_count + distance_count)) return false;
-    return lengths[END] && make_codes(&literals, lengths, literal_count, true) &&
+    return make_codes(&literals, lengths, literal_count, true) &&
            make_codes(&distances, lengths + literal_count, distance_count, true) &&
            inflate_symbols(stream, &literals, &distances);
 }
