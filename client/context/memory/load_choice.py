@@ -26,13 +26,14 @@ def packed_or_smaller(
 ) -> tuple[Built, str]:
     """Return the context that ships, and for people what decided; empty where weights are no larger than the model's,
     or nothing could be measured. make: as build_all of what is wanted."""
-    if sum(map(len, packed.weights)) <= LARGER * weight_bytes(one.plan for one in wanted):
+    runner.share = "finalizing"
+    larger = sum(map(len, packed.weights)) > LARGER * weight_bytes(one.plan for one in wanted)
+    if not larger or not runner.has_time_for(1):
         return packed, ""
     try:
         other = make(compact=True, growth=LARGER)
         if not other.packing:
             return packed, ""
-        runner.share = "finalizing"
         with runner:
             packed_ns, other_ns = runner.load_ns([packed, other])
     except (GputuneError, ContextError, OSError) as error:

@@ -88,13 +88,17 @@ def test_what_is_packed_is_kept_packed_if_no_buffer_holds_it_all() -> None:
 
 
 class Loading:
-    """A runner that says how long contexts take to load; None where it cannot load them."""
+    """A runner that says how long contexts take to load; None where it cannot load them. Without times no time is
+    left."""
 
     def __init__(self, *taken_ns: float | None) -> None:
         self._taken_ns = taken_ns
 
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
+    def has_time_for(self, turns: int) -> bool:
+        return bool(self._taken_ns)
+
     def load_ns(self, contexts: list[Built]) -> Any:
         if None in self._taken_ns:
             raise TargetError("cancelled", "the target is gone")
@@ -109,6 +113,7 @@ class Loading:
         (1301, (100.0, 90.0), False, "takes 0.90 times as long (--weights auto)"),
         (1301, (100.0, 121.0), True, "making larger forms of them at load would take 1.21 times as long"),
         (1301, (100.0, None), True, ""),
+        (1301, (), True, ""),
     ],
 )
 def test_larger_weights_are_packed_at_load_where_that_is_as_fast(
