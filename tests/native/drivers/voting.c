@@ -75,8 +75,8 @@ static int storm_all(gputune_votes *votes) {
 static gputune_code settings_of(const char *word, gputune_perf_settings *settings, gputune_error *error) {
     gputune_vote vote;
     int32_t *at = vote.at;
-    if (sscanf(word, "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7, at + 8,
-               at + 9) != GPUTUNE_VOTE_FIELDS)
+    if (sscanf(word, "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7,
+               at + 8, at + 9) != GPUTUNE_VOTE_FIELDS)
         return gputune_preset(word, settings, error);
     *settings = (gputune_perf_settings){.hysteresis_us = 0};
     for (int i = 0; i < 3; i++) settings->start[i] = settings->done[i] = vote;
@@ -111,13 +111,15 @@ int main(int argc, char **argv) {
             fault->number = number;
             snprintf(fault->name, sizeof fault->name, "%.63s", word);
         } else if (!strcmp(command, "sync")) {
-            const gputune_perf_settings none = {.start = {NOTHING, NOTHING, NOTHING}, .done = {NOTHING, NOTHING, NOTHING}};
+            const gputune_perf_settings none = {.start = {NOTHING, NOTHING, NOTHING},
+                                                .done = {NOTHING, NOTHING, NOTHING}};
             gputune_votes *silent = NULL;
             if (!gputune_open_votes(power, &none, &silent, &error)) gputune_close_votes(silent);
         } else if (!strcmp(command, "kill")) {
             writes_left = number;
         } else if (!strcmp(command, "told")) {
-            if ((warning = gputune_power_warning(power, told))) told++, snprintf(error.message, sizeof error.message, "%s", warning);
+            if ((warning = gputune_power_warning(power, told)))
+                told++, snprintf(error.message, sizeof error.message, "%s", warning);
         } else if (!fits) {
             return 3;
         } else if (!strcmp(command, "open")) {

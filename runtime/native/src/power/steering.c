@@ -77,9 +77,10 @@ static void tell(steering *steering, const file *file, int error, const char *na
 
 static int written(const file *file) {
     if (file->lock) return nvml_write(file);
-    const int opened = open(file->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NONBLOCK);
+    const int opened = open(file->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
     const ssize_t length = opened < 0 ? -1 : write(opened, file->wanted, strlen(file->wanted));
     const int error = length < 0 ? errno : (size_t)length == strlen(file->wanted) ? 0 : EIO;
+    if (length > 0) (void)!ftruncate(opened, (off_t)length); /* for plain files, which are never empty meanwhile */
     if (opened >= 0) close(opened);
     return error;
 }
