@@ -176,7 +176,7 @@ class PowerState(Structure):
 
 
 class Write(Structure):
-    _fields_ = (("step", c_size_t), ("actuator", c_char_p), ("path", c_char_p), ("value", c_char_p))
+    _fields_ = (("step", c_size_t), ("path", c_char_p), ("value", c_char_p))
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(Error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref, c_size_t
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _MOST_WRITES = 1 << 14
 
 log = logging.getLogger(__name__)
 Places = Sequence[int]
-"""A vote as C has it: VOTE_FIELDS numbers."""
+"""A vote or settings as C has them."""
 
 
 class Control(NamedTuple):
@@ -131,10 +131,12 @@ class Votes(NativeObject):
         self.native.checked("end_phase", self.pointer, PHASES.index(phase))
 
 
-def settings_of(vote: Callable[[str, str], Places], hysteresis_us: int, asynchronous: bool) -> PerfSettings:
-    """Return settings as C has them. vote: what is voted when a phase begins ("start") or has ended ("done")."""
-    start, done = ((Vote * 3)(*(_vote(vote(phase, moment)) for phase in PHASES)) for moment in ("start", "done"))
-    return PerfSettings(start, done, hysteresis_us, asynchronous)
+def settings_of(places: Places) -> PerfSettings:
+    """Return settings as C has them: the votes when init, execute and deinit begin, those when they have ended, the
+    microseconds of hysteresis, and whether votes are asynchronous."""
+    votes = [_vote(places[at : at + VOTE_FIELDS]) for at in range(0, 6 * VOTE_FIELDS, VOTE_FIELDS)]
+    *_, hysteresis_us, asynchronous = places
+    return PerfSettings((Vote * 3)(*votes[:3]), (Vote * 3)(*votes[3:]), hysteresis_us, bool(asynchronous))
 
 
 def preset_of(name: str) -> PerfSettings:

@@ -55,7 +55,7 @@ class Power(Closing):
             if chosen.silent:
                 self._close()
                 return
-            settings = settings_of(lambda p, m: chosen.vote(p, m).places, chosen.hysteresis_us, chosen.async_voting)  # type: ignore[arg-type]
+            settings = settings_of(chosen.places)
             if self._votes is None:
                 self.controls = _shared(self._device)
                 self._votes = Votes(self.controls, settings)
@@ -64,17 +64,19 @@ class Power(Closing):
 
     def start(self, phase: Phase) -> None:
         """Vote in front of a phase. Raises ForkedProcess."""
-        if (votes := self._votes) is not None:
-            votes.begin(phase)
-            self.controls.tell()
-        elif self._forked:
+        with self._turn:
+            if self._votes is not None:
+                self._votes.begin(phase)
+                self.controls.tell()
+        if self._forked:
             raise ForkedProcess("votes are of the process that this was forked from: load in each child")
 
     def done(self, phase: Phase) -> None:
         """Vote behind a phase. To be called for what failed, too. Raises ForkedProcess."""
-        if (votes := self._votes) is not None:
-            votes.end(phase)
-            self.controls.tell()
+        with self._turn:
+            if self._votes is not None:
+                self._votes.end(phase)
+                self.controls.tell()
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:

@@ -25,7 +25,7 @@ from gputune.runtime.devices.settings import OF_THE_LOADER
 from gputune.runtime.profiling.records import Form
 from gputune.server.protocol.messages import Blob
 
-AGENT_VERSION = 4
+AGENT_VERSION = 5
 """The protocol's number in both hellos."""
 
 SESSION_DIGITS = 32
@@ -339,11 +339,11 @@ class EndProfile:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class SetVotes:
-    """Vote by a preset for the clocks of the device at a place of the list, instead of what this connection voted by
-    before. An empty name ends that."""
+    """Vote by a perf profile for the clocks of the device at a place of the list, instead of what this connection voted
+    by before. settings: PerfProfile.places; none ends that."""
 
     place: Count
-    preset: CText
+    settings: tuple[Count, ...]
 
 
 @in_files(closed=True)

@@ -1,4 +1,4 @@
-"""Vote for the clocks of a device behind an agent, by the presets that both sides know."""
+"""Vote for the clocks of a device behind an agent, by the settings of a profile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.server.agent.connection import ANSWER_SECONDS, AgentConnection
 from gputune.server.agent.messages import SetVotes, Vote
 
@@ -19,8 +18,7 @@ class AgentPower:
     connection, which is made once more where it is lost. controls: the files by which the device is steered."""
 
     def __init__(self, profile: PerfProfile, address: str, place: int) -> None:
-        """Set the profile. Raises ValueError for a profile that is no preset, and for an agent that cannot be
-        reached."""
+        """Set the profile. Raises ValueError for an agent that cannot be reached."""
         self.profile = PerfProfile()
         self.controls: tuple[str, ...] = ()
         self._address, self._place = address, place
@@ -30,8 +28,6 @@ class AgentPower:
 
     def set_profile(self, profile: PerfProfile) -> None:
         """Exchange the profile, between inferences. Raises ValueError as the constructor does."""
-        if not profile.silent and profile.name not in PRESETS:
-            raise ValueError(f"an agent has the device, and votes by presets only: {', '.join(PRESETS)}")
         self.profile = profile.copy()
         try:
             with self._turn:
@@ -64,9 +60,9 @@ class AgentPower:
                 log.warning("the device's clocks were not voted for: %s", error)
 
     def _voting(self) -> AgentConnection:
-        """Tell the agent the preset, over a connection that works; return that."""
+        """Tell the agent the settings, over a connection that works; return that."""
         if self._connection is None or self._connection.closed:
             self._connection = AgentConnection(self._address, answer_seconds=ANSWER_SECONDS)
-        preset = "" if self.profile.silent else self.profile.name
-        self.controls = self._connection.ask(SetVotes(self._place, preset)).controls
+        settings = () if self.profile.silent else self.profile.places
+        self.controls = self._connection.ask(SetVotes(self._place, settings)).controls
         return self._connection

@@ -233,10 +233,10 @@ static const form END_PROFILE_MESSAGE_FORM = {
     .is_closed = true, .count = 0};
 
 static const form SET_VOTES_MESSAGE_FORM = {
-    .what = "SetVotes", .row_bytes = sizeof(set_votes_message), .least_bytes = 16,
+    .what = "SetVotes", .row_bytes = sizeof(set_votes_message), .least_bytes = 18,
     .is_closed = true, .count = 2, .fields = (const field[]){
         {"place", A_NUMBER, IN(set_votes_message, place)},
-        {"preset", A_TEXT, IN(set_votes_message, preset)},
+        {"settings", SIZES, MANY(set_votes_message, settings, settings_count)},
     }};
 
 static const form VOTE_MESSAGE_FORM = {

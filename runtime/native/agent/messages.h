@@ -5,7 +5,7 @@
 
 #include "files/reading.h"
 
-enum { AGENT_VERSION = 4 };
+enum { AGENT_VERSION = 5 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, BEGIN_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE,
     ALLOCATE_MESSAGE, FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE,
     KEEP_MESSAGE, CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
@@ -209,7 +209,8 @@ typedef struct end_profile_message {
 
 typedef struct set_votes_message {
     uint64_t place;
-    const char *preset;
+    const size_t *settings;
+    size_t settings_count;
 } set_votes_message;
 
 typedef struct vote_message {

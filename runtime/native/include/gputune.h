@@ -420,7 +420,7 @@ size_t gputune_live_clocks(gputune_power *power, gputune_clock *clocks, size_t m
 /* Says what would be written: for the vote at place `step`, or behind the last vote for the way back. */
 typedef struct gputune_write {
     size_t step;
-    const char *actuator, *path, *value;
+    const char *path, *value;
 } gputune_write;
 
 /* Find what would be written for some votes, one after the other, from now on; nothing is. Pointers stay valid until

@@ -101,6 +101,12 @@ class PerfProfile(Accessors):
         return not self.sleep_disable_ms and all(vote.empty for vote in votes)
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """Return the numbers that gputune_perf_settings of gputune.h has, in its order."""
+        votes = [self.vote(phase, moment) for moment in MOMENTS for phase in PHASES]
+        return (*(place for vote in votes for place in vote.places), self.hysteresis_us, int(self.async_voting))
+
+    @property
     def hysteresis_us(self) -> int:
         """Return how long the start vote is held after an inference."""
         return self.get_dsp_hysteresis_time_us()

@@ -130,7 +130,7 @@ NEED_A_DEVICE = (
     RunContext(4, (), False, True),
     BeginProfile(4, "basic"),
 )
-NEED_NOTHING = (ListDevices(), Free((1,)), ReadFiles((), 0), SetVotes(0, ""), Vote(True))
+NEED_NOTHING = (ListDevices(), Free((1,)), ReadFiles((), 0), SetVotes(0, ()), Vote(True))
 
 
 def test_each_message_is_in_one_of_the_lists() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agents.process import AgentProcess
-from gputune.client.errors import TargetError
 from gputune.client.target.connecting import choose_target
 from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE, DeviceReport
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -80,16 +79,19 @@ def test_a_lost_agent_costs_no_inference(agent: AgentProcess, tmp_path: Path, ca
 
 
 def test_what_an_agent_does_not_vote_by_is_refused(agent: AgentProcess) -> None:
-    own = BURST.copy()
-    own.set_sleep_latency_start(77)
-    with pytest.raises(ValueError, match="presets only"):
-        AgentPower(own, agent.address, 0)
     with pytest.raises(ValueError, match="cannot be reached"):
         AgentPower(BURST, "127.0.0.1:1", 0)
     with closing(AgentConnection(agent.address)) as connection:
-        for place, preset, why in ((9, "burst", "there are [0-9]+ devices"), (0, "fast", "no perf profile 'fast'")):
+        whole = BURST.places
+        for place, settings, why in (
+            (9, whole, "there are [0-9]+ devices"),
+            (0, whole[:-1], "a perf profile has 62 numbers, not 61"),
+            (0, (10, *whole[1:]), "place 0 of a vote is from 0 to 9, not 10"),
+            (0, (*whole[:9], 1 << 31, *whole[10:]), "place 9 of a vote is from 0 to 2147483647, not -1"),
+            (0, (*whole[:60], 1 << 62, 0), "a hysteresis is from 0 to 60000000 us"),
+        ):
             with pytest.raises(Exception, match=why):
-                connection.ask(SetVotes(place, preset))
+                connection.ask(SetVotes(place, settings))
 
 
 def test_a_client_votes_through_the_target_server(
@@ -102,6 +104,7 @@ def test_a_client_votes_through_the_target_server(
         assert becomes(lambda: '"bus"' in votes(tmp_path))
         own = BURST.copy()
         own.set_sleep_latency_start(77)
-        with pytest.raises(TargetError, match="presets only"):
-            client.set_perf_profile(own)
+        client.set_perf_profile(own)
+        assert client.status().state["perf_profiles"] == {"custom": 1}
+        client.upload(b"four")
     assert becomes(lambda: '"bus"' not in votes(tmp_path))

@@ -159,6 +159,16 @@ def test_a_fork_does_not_vote_for_its_parent(tree: Tree) -> None:
         assert tree.asks(quick(), "execute", "start")
 
 
+def test_asynchronous_votes_follow(tree: Tree) -> None:
+    profile = quick()
+    profile.set_enable_async_voting(True)
+    with Power(profile, DEVICE) as power:
+        power.start("execute")
+        assert tree.asks(profile, "execute", "start")
+        power.done("execute")
+        assert tree.asks(profile, "execute", "done")
+
+
 def test_a_silent_profile_opens_nothing(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     def unwanted(device: object) -> None:
         raise AssertionError("controls were looked for")

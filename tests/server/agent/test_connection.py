@@ -108,7 +108,7 @@ REQUESTS = (
     RUN,
     BeginProfile(1, "basic"),
     EndProfile(),
-    SetVotes(0, ""),
+    SetVotes(0, ()),
     Vote(True),
 )
 

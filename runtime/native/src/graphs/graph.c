@@ -263,7 +263,9 @@ static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options 
 static gputune_code load(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
     TRY(choose_graph(graph, options, error));
     TRY(check_verdict(graph, options, error));
-    if (options->perf_profile) TRY(votes_open(options->perf_profile, &graph->device->identity, &graph->votes, error));
+    gputune_perf_settings settings;
+    if (options->perf_profile) TRY(gputune_preset(options->perf_profile, &settings, error));
+    if (options->perf_profile) TRY(votes_open(&settings, &graph->device->identity, &graph->votes, error));
     gputune_begin_phase(graph->votes, GPUTUNE_INIT, NULL);
     const gputune_code code = fill_graph(graph, options, error);
     gputune_end_phase(graph->votes, GPUTUNE_INIT, NULL);
@@ -382,7 +384,7 @@ gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, 
     gputune_code code = GPUTUNE_OK;
     if (preset && graph->votes) {
         code = gputune_set_votes(graph->votes, &settings, error);
-    } else if (!preset || !(code = votes_open(preset, &graph->device->identity, &fresh, error))) {
+    } else if (!preset || !(code = votes_open(&settings, &graph->device->identity, &fresh, error))) {
         gputune_close_votes(graph->votes);
         graph->votes = fresh;
     }

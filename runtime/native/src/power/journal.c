@@ -94,7 +94,7 @@ static void put_text(FILE *out, const char *text) {
     fputc('"', out);
     for (; *text; text++) {
         if (*text == '\n') fputs("\\n", out);
-        else if (*text == '"' || *text == '\\' || *text < ' ') fprintf(out, "\\u%04x", (unsigned)*text);
+        else if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ') fprintf(out, "\\u%04x", (unsigned)*text);
         else fputc(*text, out);
     }
     fputc('"', out);

@@ -17,7 +17,7 @@
 #define IDLE_NS 3600000000000u      /* without an instance there is nothing to look for */
 #define LIMIT_NS 15000000u
 #define EXIT_NS 3000000000u
-enum { TRIES = 3, MOST_LOOKS = 100, NO_PHASE = -1 };
+enum { TRIES = 3, MOST_LOOKS = 100, NO_PHASE = -1, MOST_HYSTERESIS_US = 60000000 };
 
 struct gputune_votes {
     gputune_votes *next;
@@ -203,15 +203,17 @@ gputune_code gputune_preset(const char *name, gputune_perf_settings *settings, g
 }
 
 /* Refuses what no setting means. */
-static gputune_code check_votes(const vote *votes, size_t count, gputune_error *error) {
+static gputune_code check_settings(const gputune_perf_settings *settings, gputune_error *error) {
     static const int32_t MOST[VOTE_FIELDS] = {9, 9, 9, 9, 9, 9, 1, 1, PERFORMANCE, NO_LATENCY};
-    for (size_t i = 0; i < count * VOTE_FIELDS; i++) {
-        const int32_t value = votes[i / VOTE_FIELDS].at[i % VOTE_FIELDS];
-        if (value < 0 || value > MOST[i % VOTE_FIELDS])
-            return fail(error, GPUTUNE_INVALID_ARGUMENT, "place %zu of a vote is from 0 to %d, not %d", i % VOTE_FIELDS,
-                        MOST[i % VOTE_FIELDS], value);
+    for (int i = 0; i < 6 * VOTE_FIELDS; i++) {
+        const vote *votes = i < 3 * VOTE_FIELDS ? settings->start : settings->done;
+        const int32_t place = i % VOTE_FIELDS, value = votes[i / VOTE_FIELDS % 3].at[place];
+        if (value < 0 || value > MOST[place])
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "place %d of a vote is from 0 to %d, not %d", place,
+                        MOST[place], value);
     }
-    return GPUTUNE_OK;
+    if (settings->hysteresis_us <= MOST_HYSTERESIS_US) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "a hysteresis is from 0 to %d us", MOST_HYSTERESIS_US);
 }
 
 gputune_code check_power(const gputune_power *power, gputune_error *error) {
@@ -279,8 +281,7 @@ const char *gputune_power_warning(const gputune_power *power, size_t number) {
 gputune_code gputune_open_votes(gputune_power *power, const gputune_perf_settings *settings, gputune_votes **votes,
                                 gputune_error *error) {
     TRY(check_power(power, error));
-    TRY(check_votes(settings->start, 3, error));
-    TRY(check_votes(settings->done, 3, error));
+    TRY(check_settings(settings, error));
     gputune_votes *made = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
     *made = (gputune_votes){.power = power, .settings = *settings, .phase = NO_PHASE, .wanted = NO_VOTE};
@@ -301,8 +302,7 @@ gputune_code gputune_open_votes(gputune_power *power, const gputune_perf_setting
 }
 
 gputune_code gputune_set_votes(gputune_votes *votes, const gputune_perf_settings *settings, gputune_error *error) {
-    TRY(check_votes(settings->start, 3, error));
-    TRY(check_votes(settings->done, 3, error));
+    TRY(check_settings(settings, error));
     gputune_code code = GPUTUNE_OK;
     mutex_lock(&votes->power->lock);
     votes->settings = *settings;
@@ -311,8 +311,14 @@ gputune_code gputune_set_votes(gputune_votes *votes, const gputune_perf_settings
     return code;
 }
 
+static gputune_code check_phase(gputune_phase phase, gputune_error *error) {
+    if (phase == GPUTUNE_INIT || phase == GPUTUNE_EXECUTE || phase == GPUTUNE_DEINIT) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "there is no phase %d", (int)phase);
+}
+
 gputune_code gputune_begin_phase(gputune_votes *votes, gputune_phase phase, gputune_error *error) {
     if (!votes) return GPUTUNE_OK;
+    TRY(check_phase(phase, error));
     mutex_lock(&votes->power->lock);
     votes->phase = (int)phase;
     votes->running++;
@@ -323,6 +329,7 @@ gputune_code gputune_begin_phase(gputune_votes *votes, gputune_phase phase, gput
 
 gputune_code gputune_end_phase(gputune_votes *votes, gputune_phase phase, gputune_error *error) {
     if (!votes) return GPUTUNE_OK;
+    TRY(check_phase(phase, error));
     gputune_code code = GPUTUNE_OK;
     gputune_power *power = votes->power;
     mutex_lock(&power->lock);
@@ -355,16 +362,15 @@ void gputune_close_votes(gputune_votes *votes) {
 
 /* --- for graphs and the agent --- */
 
-gputune_code votes_open(const char *preset, const identity *device, gputune_votes **votes, gputune_error *error) {
-    gputune_perf_settings settings;
+gputune_code votes_open(const gputune_perf_settings *settings, const identity *device, gputune_votes **votes,
+                        gputune_error *error) {
     gputune_power *power;
     bool asks = false;
     *votes = NULL;
-    TRY(gputune_preset(preset, &settings, error));
-    for (int i = 0; i < 3; i++) asks |= is_vote(&settings.start[i]) || is_vote(&settings.done[i]);
+    for (int i = 0; i < 3; i++) asks |= is_vote(&settings->start[i]) || is_vote(&settings->done[i]);
     if (!asks) return GPUTUNE_OK;
     TRY(gputune_open_power(device->device_type, device->vendor, device->name, POWER_ROOT, &power, error));
-    const gputune_code code = gputune_open_votes(power, &settings, votes, error);
+    const gputune_code code = gputune_open_votes(power, settings, votes, error);
     if (code) gputune_close_power(power);
     else (*votes)->owns = true;
     return code;

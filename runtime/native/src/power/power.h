@@ -88,7 +88,7 @@ bool next_level(const char **at, int *number, int64_t *mhz, bool *in_use);
 typedef struct steering {
     pool pool;
     notes *notes;
-    char key[320]; /* names the controls, the same in all processes */
+    char key[PATH_BYTES + 320]; /* names the controls, the same in all processes */
     actuator *actuators, **actuator_end, latency; /* latency: not among them */
     control *controls, **control_end;
     file *files, **end; /* of all controls that outlive this process */

@@ -79,14 +79,14 @@ static void add_step_of(gputune_power *power, const vote *vote, size_t step, gpu
     for (size_t i = 0; i < steering->planned; i++) {
         file *file = steering->plan[i];
         if (*found < most)
-            writes[(*found)++] = (gputune_write){step, file->actuator->name, file->path, kept(power, file->wanted)};
+            writes[(*found)++] = (gputune_write){step, file->path, kept(power, file->wanted)};
         strcpy(file->now, file->wanted);
     }
     const int32_t wanted_us = vote->at[LATENCY_US];
     char value[16] = "";
     if (wanted_us == steering->latency_us || !steering->latency_path || *found == most) return;
     if (wanted_us != NO_LATENCY) snprintf(value, sizeof value, "%d", wanted_us);
-    writes[(*found)++] = (gputune_write){step, steering->latency.name, steering->latency_path, kept(power, value)};
+    writes[(*found)++] = (gputune_write){step, steering->latency_path, kept(power, value)};
     steering->latency_us = wanted_us;
 }
 
@@ -132,7 +132,8 @@ static void settle_and_tell(gputune_power *power, char (*before)[CONTENT_BYTES],
 }
 
 static gputune_code restore_one(gputune_power *power, gputune_line line, void *user, gputune_error *error) {
-    char text[NOTE_BYTES], (*before)[CONTENT_BYTES] = calloc(power->steering.file_count, sizeof *before);
+    char text[sizeof power->steering.key + 80];
+    char (*before)[CONTENT_BYTES] = calloc(power->steering.file_count, sizeof *before);
     const char *noticed;
     if (!before) return NO_MEMORY;
     settle_and_tell(power, before, line, user);
@@ -149,8 +150,8 @@ static gputune_code restore_one(gputune_power *power, gputune_line line, void *u
 
 gputune_code gputune_restore(const char *root, gputune_line line, void *user, gputune_error *error) {
     static const unsigned KNOWN[] = {A_CPUFREQ, A_AMDGPU, AN_INTEL, A_KGSL | A_DEVFREQ, AN_NVML, A_DEVFREQ};
-    enum { COUNT = sizeof KNOWN / sizeof *KNOWN };
-    char keys[COUNT][sizeof((steering *)NULL)->key];
+    enum { COUNT = sizeof KNOWN / sizeof *KNOWN, BYTES_OF_KEY = sizeof ((steering *)NULL)->key };
+    char keys[COUNT][BYTES_OF_KEY];
     for (size_t i = 0; i < COUNT; i++) {
         gputune_power *power;
         bool again = false;
