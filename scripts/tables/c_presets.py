@@ -20,10 +20,9 @@ def text() -> str:
 
 def _row(name: str) -> str:
     profile = PerfProfile.from_preset(name)
-    lines = [f'    {{"{name}",']
-    for moment in MOMENTS:
-        votes = [f"{{{{{', '.join(map(str, profile.vote(phase, moment).places))}}}}}" for phase in PHASES]
-        lines.append(
-            f"     {'{' if moment == MOMENTS[0] else ' '}{{{votes[0]},\n       {votes[1]},\n       {votes[2]}}},"
-        )
-    return "\n".join([*lines, f"      {profile.hysteresis_us}, {str(profile.async_voting).lower()}}}}},\n"])
+    start, done = (
+        ",".join(f"{{{{{','.join(map(str, profile.vote(phase, moment).places))}}}}}" for phase in PHASES)
+        for moment in MOMENTS
+    )
+    rest = f"{profile.hysteresis_us}, {str(profile.async_voting).lower()}"
+    return f'    {{"{name}",\n     {{{{{start}}},\n      {{{done}}}, {rest}}}}},\n'
