@@ -18,7 +18,6 @@ from gputune.core.errors import MalformedLog
 from gputune.core.json_text import DEEPEST, json_value
 from gputune.runtime.context.records import DEEPEST_CONFIGURATION
 from gputune.runtime.devices.recording import row_of
-from gputune.runtime.power import journal as power_journal
 from tests.cache.conftest import TASK, VALIDITY, trial
 from tests.client.commands import Gputune
 
@@ -72,16 +71,10 @@ def jobs(path: Path, text: str) -> None:
     Journal(path).jobs()
 
 
-def power(path: Path, text: str) -> None:
-    path.write_text(text)
-    assert power_journal._read(path, power_journal._Originals, "") is not None, "warned"
-
-
 READERS: dict[str, tuple[Callable[[Path, str], object], type[Exception]]] = {
     "schematic": (schematic, MalformedLog),
     "config file": (config, GputuneError),
     "jobs of a farm": (jobs, GputuneError),
-    "votes": (power, AssertionError),
     "row of a recording": (lambda path, text: row_of(text, 1), ValueError),
     "cell of a cache": (lambda path, text: read_json(text, "measured"), RecordError),
     "record": (lambda path, text: TrialRecord({}, "crash", measured={"a": nested(len(text) // 2)}), RecordError),

@@ -25,7 +25,7 @@ def product(inner: int, rows: int, bits: int, size: int, **more: Any) -> tuple[l
     """The inputs and attributes of a MatMulNBits; more: further inputs by name, made of the number of blocks."""
     blocks = -(-inner // size)
     made = {name: make(blocks) for name, make in more.items()}
-    inputs = [floats(2, 3, inner), packed(rows, blocks, size * bits // 8), floats(rows * blocks)]
+    inputs: list[Any] = [floats(2, 3, inner), packed(rows, blocks, size * bits // 8), floats(rows * blocks)]
     inputs += [made.get(name, "") for name in ("zeros", "order", "bias")]
     while isinstance(inputs[-1], str):
         inputs.pop()
