@@ -57,6 +57,8 @@ def folded(node: onnx.NodeProto, feeds: Mapping[str, Array], opset: int) -> dict
     computed.
 
     Memory is up to the caller: `expected_bytes` of shapes.py says beforehand how much it takes."""
+    if node.op_type == "OneHot":  # whose depth may be a number of shape [1], as onnx's evaluator does not know
+        feeds = {**feeds, node.input[1]: feeds[node.input[1]].reshape(())}
     outputs = [name for name in node.output if name]
     opsets = [helper.make_opsetid("", max(opset, FOLDED_AS.get(node.op_type, 0)))]
     function = helper.make_function("gputune", "folded", list(feeds), outputs, [node], opsets)
