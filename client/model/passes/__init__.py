@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from gputune.client.model.graph import Graph
 from gputune.client.model.passes.absorb_into_products import absorb_into_products
+from gputune.client.model.passes.compute_once import compute_once
 from gputune.client.model.passes.drop_identity import drop_identity
 from gputune.client.model.passes.fold_affine import fold_affine
 from gputune.client.model.passes.fold_depth import fold_depth
@@ -34,6 +35,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     project_inputs,  # before the rest: the product that it makes is one like any other
     look_up_one_hot,  # before its product is one of many forms
     one_form,  # first: everything behind it knows one spelling of each operator
+    compute_once,  # behind it, since equal nodes are spelled alike then
     share_heads,  # before the reshapes around a repetition become other nodes
     fold_depth,  # before the passes that see through its transposes and reshapes
     lift_lines,  # before all that is done with maps

@@ -131,13 +131,16 @@ def _attention(use: Use) -> str:
     (batch, rows, _), n = use.shape(0), use.attributes["num_heads"]
     every = use.shape(1)[1]
     widths = list(use.attributes.get("qkv_hidden_sizes", ())) or [every // 3] * 3
-    product = use.let("MatMul(i0, i1)")
-    if use.has(2):
-        product = use.let(f"Add({product}, i2)")
     places = [0, widths[0], widths[0] + widths[1], sum(widths)]
-    query, key, value = (
-        split(use, use.cut(product, 2, places[k], places[k + 1]), batch, rows, n, widths[k] // n) for k in range(3)
-    )
+
+    def projected(k: int) -> str:
+        """Write a product of a third of the weights, so that no third of the result has to be cut out."""
+        product = use.let(f"MatMul(i0, {use.cut('i1', 1, places[k], places[k + 1])})")
+        if use.has(2):
+            product = use.let(f"Add({product}, {use.cut('i2', 0, places[k], places[k + 1])})")
+        return split(use, product, batch, rows, n, widths[k] // n)
+
+    query, key, value = map(projected, range(3))
     past = ["", ""]
     if use.has(4):
         past = [use.reshaped(use.cut("i4", 0, k, k + 1), *use.shape(4)[1:]) for k in range(2)]

@@ -97,9 +97,10 @@ def _layer_normalization(use: Use) -> str:
 
 
 def _skipping(use: Use, bias: int) -> str:
-    """Write the sum that is normalised, with a bias at a place of the inputs; results are `total`, too."""
-    total = use.let("Add(i0, i1)")
-    return use.let(f"Add({total}, i{bias})") if use.has(bias) else total
+    """Write the sum that is normalised, with a bias at a place of the inputs. The first input is mostly a product,
+    which takes in the bias and the other one."""
+    first = use.let(f"Add(i0, i{bias})") if use.has(bias) else "i0"
+    return use.let(f"Add({first}, i1)")
 
 
 def _skip_layer_normalization(use: Use) -> str:
