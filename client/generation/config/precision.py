@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from gputune.client.errors import ConfigError
 from gputune.client.model.graph import EXACT, IN_FLOATS, PRECISION_MODES, RULES, STORED, Graph, Precision
-from gputune.client.model.passes.quantised import is_quantised
 from gputune.client.strict_json import a_text, one_of
 from gputune.client.suggestions import instead
 from gputune.core.dtypes import FLOAT, FLOATS, HALF, HALF_EXTENSION
@@ -90,6 +89,8 @@ class AskedPrecision:
 
 def check_quantised(rules: str, graphs: Sequence[Graph]) -> None:
     """Raise ConfigError for rules of quantised nodes where there are no such nodes."""
+    from gputune.client.model.passes.quantised import is_quantised  # not for those who only read keys: it loads kernels
+
     if rules == IN_FLOATS and not any(map(is_quantised, graphs)):
         raise ConfigError(f"--{QUANTISED} {IN_FLOATS} has no effect, as no node is quantised; drop it")
 
