@@ -13,6 +13,7 @@ from gpu.keeping import read
 
 DAYS = Path(__file__).resolve().parents[2] / "docs" / "gpu_days"
 HEAD = ("date", "card", "platform", "driver")
+CHAINS = ("", ", one program", ", modules loaded at once")
 KEPT: Mapping[str, tuple[str, ...]] = {
     "facts": ("device",),
     "gemm": ("gemm",),
@@ -21,7 +22,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "kernel_tests": ("tests",),
     "recordings": ("recordings",),
     "models": ("squeezenet", "squeezenet_half", "resnet50", "mobilenet_v2"),
-    "chains": ("squeezenet", "resnet50", "mobilenet_v2"),
+    "chains": (*("squeezenet", "resnet50", "mobilenet_v2"), *(f"untuned{how}" for how in CHAINS)),
 }
 """The results that a kept day has of each phase."""
 LEFT_OUT = ("said", "log", "slowest", "memory", "seen and us", "detail", "warnings", "in_chain", "inference_ns")

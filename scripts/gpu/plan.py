@@ -30,7 +30,7 @@ PHASES = (
     Phase("kernel_tests", 65),
     Phase("recordings", 110, elastic=True),
     Phase("models", 100, elastic=True),
-    Phase("chains", 20),
+    Phase("chains", 50),
 )
 
 

@@ -19,7 +19,7 @@ from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.kernels.pointers import POINTERS
+from gputune.kernels.pointers import MOVING, POINTERS
 from gputune.kernels.space import (
     Constraint,
     DeviceLimit,
@@ -216,7 +216,7 @@ def test_every_template_belongs_to_a_family() -> None:
     )
     rendered = {name for name in texts if template(name) in sources}
     included = {name for text in texts.values() for name in re.findall(r'#include "(.+)"', text)}
-    assert set(texts) == rendered | included | {POINTERS, "halves.cl", "bfloats.cl"}
+    assert set(texts) == rendered | included | {POINTERS, MOVING, "halves.cl", "bfloats.cl"}
     assert not any("#include" in template(name) for name in rendered)
 
 

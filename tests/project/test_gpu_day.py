@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gpu import card, keeping, running
-from gpu.phases import kernel_tests, models
+from gpu.phases import chains, kernel_tests, models
 from gpu.plan import PHASES, Phase, box, chosen
 from gpu.record import Record, spread
 
@@ -293,7 +293,11 @@ def test_a_rehearsal_fills_the_records(tmp_path: Path) -> None:
     (products,) = found["gemm"]["gemm"].values()
     assert {name.split()[0] for name in products} == {"local", "mma3"}
     assert all(one["error"] < 1e-6 for one in products.values())
-    assert {"us", "enqueue_us", "first use", "later use"} == found["chains"]["untuned"].keys()
+    times = {"us", "enqueue_us", "first use", "later use"}
+    own = {"programs", "each program once", "each program twice"}
+    each = [found["chains"][name] for name in (chains.UNTUNED, chains.EAGER, chains.TOGETHER)]
+    assert all(one.keys() == times | own and one["each program twice"].keys() == times for one in each)
+    assert each[0]["programs"] > each[-1]["programs"], "what can be merged is"
 
 
 def test_wheels_that_were_carried_are_installed_where_they_are_missing(tmp_path: Path) -> None:
