@@ -1,10 +1,10 @@
-// Products of rows in memory, by pointers that move. This file follows register_tile.cl in the texts of matmul_tiled.cl and
-// conv_direct.cl for other devices than CPUs.
+// Products of rows in memory, by pointers that move. This file follows register_tile.cl in the texts of matmul_tiled.cl
+// and conv_direct.cl for other devices than CPUs.
 //
-// Compilers for GPUs of phones compute the 64-bit address of each access from its index: Adreno's takes 11 instructions for
-// it. So all pointers move by one addition in a step of KU * KA elements of the reduction, and what differs inside of a step
-// is a constant. Where rows are aligned, a step reads them in vectors of 4. Mali's compiler unrolls all steps of a short
-// reduction and spills registers, whatever a hint says, so it is not told how many there are: END is the length.
+// Compilers for GPUs of phones compute the 64-bit address of each access from its index: Adreno's takes 11 instructions
+// for it. So all pointers move by one addition in a step of KU * KA elements of the reduction, and what differs inside of
+// a step is a constant. Where rows are aligned, a step reads them in vectors of 4. Mali's compiler unrolls all steps of a
+// short reduction and spills registers, whatever a hint says, so it is not told how many there are: END is the length.
 
 #ifndef HALF_FACTORS
 #define STEP (KU * KA)

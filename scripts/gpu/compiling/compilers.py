@@ -144,6 +144,7 @@ class Mesa(Compiler):
 
     programs = ("qemu-aarch64-static",)
     files = ("mesa/build_kernels", "mesa/shim/freedreno.so", "mesa/shim/panfrost.so")
+    NAME = re.compile(r"(?m)^kernel (\w+)$")
     PRINTS: Mapping[str, str]
     DRIVER: str
 
@@ -154,11 +155,11 @@ class Mesa(Compiler):
             faults = [line for line in names.stderr.splitlines() if "error" in line.lower()]
             raise NotCompiled(f"mesa: {(faults or names.stderr.splitlines() or ['it failed'])[0].strip()}")
         found: dict[str, Facts] = {}
-        for name in names.stdout.split():
+        for name in self.NAME.findall(names.stdout):
             # Of an equal kernel that was kept nothing is printed. Without what is kept a kernel takes 40 s.
             caches = (kept, text.parent / "cache")
-            said = (self._build(text, options, architecture, cache, name).stderr for cache in caches)
-            facts = next(filter(None, map(self._read, said)), None)
+            ended = (self._build(text, options, architecture, cache, name) for cache in caches)
+            facts = next(filter(None, (self._read(done.stdout + done.stderr) for done in ended)), None)
             if facts is None:
                 raise NotCompiled(f"mesa printed nothing of {name}")
             found[name] = facts

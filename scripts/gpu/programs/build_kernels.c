@@ -1,8 +1,8 @@
-// Builds a text for the OpenCL device that there is, and enqueues a kernel of it, so that the driver prints what it made:
-//   build_kernels FILE.cl OPTIONS            prints the names of the kernels, one a line
+// Builds a text for the OpenCL device that there is, and enqueues a kernel of it, so the driver prints what it made.
+//   build_kernels FILE.cl OPTIONS            prints "kernel " and a name for each kernel
 //   build_kernels FILE.cl OPTIONS KERNEL     enqueues one work-group of a kernel
-// For drivers without a device (scripts/gpu/compiling/mesa.py), which end badly at the enqueue. The exit code is 2 if the
-// text was refused; the build log is on stderr.
+// For drivers without a device (scripts/gpu/compiling/mesa.py), which end badly at the enqueue. The exit code is 2 if
+// the text was refused; the build log is on stderr.
 
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -40,11 +40,11 @@ static void print_names(cl_program program)
     for (cl_uint i = 0; i < count; ++i) {
         char name[256];
         check("name", clGetKernelInfo(kernels[i], CL_KERNEL_FUNCTION_NAME, sizeof name, name, NULL));
-        printf("%s\n", name);
+        printf("kernel %s\n", name);
     }
 }
 
-// One work-group, of the size that the kernel requires. All arguments are one buffer, or the number 1 where that is refused.
+// One work-group of the size that the kernel requires. All arguments are one buffer, or 1 where it is refused.
 static void enqueue(cl_context context, cl_device_id device, cl_program program, const char *name)
 {
     cl_int error;
