@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from gputune.client.errors import Refusal, UnsupportedNodes
-from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, Array, Graph, Node, TensorInfo
+from gputune.client.model.graph import EXACT, ONE_FOR_ZERO, QUANTISE, RATIO, Array, Graph, Node, TensorInfo
 from gputune.client.model.passes.recurrent import has_whole_state
 from gputune.client.model.passes.whole_numbers import MOVES, PRODUCTS, Sum, Whole, WholeNumbers
 from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
@@ -65,8 +65,9 @@ def _take(work: WholeNumbers, node: Node) -> None:
     elif node.op in PRODUCTS and work.multiply(node):
         work.kept.update(node.origins)
     elif has_whole_state(work.graph, node):
-        work.kept.update(node.origins)
-        work.nodes.append(node)
+        if work.graph.precision.quantised == EXACT:
+            work.kept.update(node.origins)
+        work.in_floats(node)
     elif node.op == "Cast" and _types(work, node) == ("int32", "float32") and node.inputs[0] in work.sums:
         work.add(node, "Identity", (work.sums[node.inputs[0]].tensor,), node.output)
     elif node.op == "Cast" and _types(work, node) == ("float32", "int32") and node.inputs[0] in work.steps:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputune.client.model.graph import Array, Graph, Node, TensorInfo
+from gputune.client.model.graph import IN_FLOATS, Array, Graph, Node, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.refusing import refusing
 from gputune.kernels.indexing.cells import GATES
@@ -65,8 +65,10 @@ class _Work(Work):
     ) -> None:
         if self._lengths(lengths, self.graph.shape(gates)[0]):
             raise node.unsupported(f"its sequences have lengths of their own, {lengths!r}")
-        packed = self._packed(node, self.value(node, recurrent, "R"))
-        self.nodes.append(replace(node, inputs=(gates, packed, "", "", *rest, scales)))
+        weight = self.value(node, recurrent, "R")
+        if self.graph.precision.quantised == IN_FLOATS:
+            weight, scales = weight * self.value(node, scales, "scales")[..., np.newaxis], ""
+        self.nodes.append(replace(node, inputs=(gates, self._packed(node, weight), "", "", *rest, scales)))
 
     def _packed(self, node: Node, recurrent: Array) -> str:
         gates, (directions, _, hidden) = GATES[node.op], recurrent.shape

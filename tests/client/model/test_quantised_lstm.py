@@ -1,7 +1,7 @@
 """Compare DynamicQuantizeLSTM, step by step, with the oracle: onnxruntime with one thread and weights of uint8."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
+from gputune.client.model.graph import EXACT, IN_FLOATS, Precision
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
+from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
-from tests.client.models import Array
+from tests.client.models import Array, save
 from tests.client.plans import Lowered, assert_whole
 
 INPUTS, HIDDEN = 12, 16
@@ -99,3 +103,18 @@ def test_lengths_are_refused(lowered: Lowered) -> None:
     model, _ = model_of(Given(5, 2, attributes={"lengths": (5, 4)}))
     with pytest.raises(ModelError, match="its sequences have lengths of their own, 'lengths'"):
         lowered(model)
+
+
+def test_in_floats_no_state_is_rounded(tmp_path: Path) -> None:
+    """The recurrent weights are dequantised then, and the cell is one of floats."""
+    model, inputs = model_of(CASES["both directions"])
+    graph = read_model(save(model, tmp_path))
+    exact, floats = (lower(replace(graph, precision=Precision(quantised=rules))) for rules in (EXACT, IN_FLOATS))
+    assert [plan_cells(plan) for plan in (exact, floats)] == [[True], [False]]
+    for name, value in evaluate(exact, inputs).items():
+        np.testing.assert_allclose(evaluate(floats, inputs)[name], value, rtol=0, atol=0.05)
+
+
+def plan_cells(plan: Plan) -> list[bool]:
+    """Return of each cell whether its state is whole numbers."""
+    return [operation.task.problem.whole for operation in plan.operations if operation.task.op == "Recurrent"]
