@@ -94,7 +94,7 @@ class Controls(NativeObject):
 
     def planned(self, votes: Sequence[Places]) -> list[Planned]:
         """Return what would be written for votes, one after the other from now on, and for the way back; nothing is.
-        Nobody may vote meanwhile."""
+        No instance may vote meanwhile."""
         rows, count = (Write * _MOST_WRITES)(), c_size_t()
         given = (Vote * len(votes))(*map(_vote, votes))
         self.native.checked("plan", self.pointer, given, len(votes), rows, len(rows), byref(count))

@@ -424,7 +424,7 @@ typedef struct gputune_write {
 } gputune_write;
 
 /* Find what would be written for some votes, one after the other, from now on; nothing is. Pointers stay valid until
- * the next call with these controls, on which nobody may vote. */
+ * the next call with these controls, on which no instance may vote. */
 gputune_code gputune_plan(gputune_power *power, const gputune_vote *votes, size_t count, gputune_write *writes,
                           size_t most, size_t *found, gputune_error *error);
 

@@ -242,7 +242,7 @@ static void add_amdgpu(steering *steering, const char *card) {
 
 static const struct { /* in the order of keys */
     unsigned kind;
-    const char *gpus, *folder, *names; /* gpus: their vendors and names; NULL: it is nobody's own */
+    const char *gpus, *folder, *names; /* gpus: their vendors and names; NULL: it is of no vendor */
     void (*add)(struct steering *, const char *);
 } KINDS[] = {
     {A_AMDGPU, "(^|[^a-z0-9_])amd([^a-z0-9_]|$)|advanced micro|radeon|gfx[0-9]", "sys/class/drm", "^card[0-9]",

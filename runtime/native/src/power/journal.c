@@ -305,7 +305,7 @@ void clear_journal(journal *journal) {
 
 /* --- the lock --- */
 
-/* Opens the user's folder of such files, which nobody else may use. */
+/* Opens the user's folder of such files, which no other user may use. */
 static bool open_folder(journal *journal) {
     struct stat status;
     mkdir(journal->folder, 0700);

@@ -162,7 +162,7 @@ found journal_lock(journal *journal);
 void journal_unlock(journal *journal);
 /* Reads what others vote, what is in force and who brought that about. */
 found read_table(journal *journal, vote *in_force, char by[NAME_BYTES]);
-/* own: of this process; by: NULL for nobody. */
+/* own: of this process; by: NULL for no process. */
 void write_table(journal *journal, const vote *own, const vote *in_force, const char *by);
 /* Takes over what controls contained before any vote. */
 found read_originals(journal *journal, steering *steering);
