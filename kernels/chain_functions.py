@@ -65,10 +65,10 @@ def _saturate(v: Array, low: float, high: float) -> Array:
 
 
 def _nearest(quotient: str, correction: str, dividend: str = "{v}", divisor: str = "{x}") -> str:
-    """Return the division whose error a remainder without an error corrects; what is infinite has no remainder."""
+    """Return the division whose error a remainder without an error corrects; infinities and zeros have no remainder."""
     return (
         f"{{{{ const {{T}} near_ = {quotient}, rest_ = fma(-near_, {divisor}, {dividend});"
-        f" {{v}} = fabs(near_) < ({{T}})(INFINITY) ? {correction} : near_; }}}}"
+        f" {{v}} = fabs(rest_) < ({{T}})(INFINITY) ? {correction} : near_; }}}}"
     )
 
 

@@ -24,8 +24,8 @@ from gputune.core.launches import Launch
 from gputune.kernels.template import ELEMENTS, own_text, template
 
 POINTERS, MOVING = "vector_pointers.cl", "moving_pointers.cl"
-_MOVING, _TILES = re.compile(r"^void (matmul_tiled|conv_direct)\(", re.MULTILINE), own_text("register_tile.cl")
-"""The kernels whose pointers move, and the text behind which they learn that."""
+_MOVING, _TILES = re.compile(r"^void (matmul_tiled|conv_direct)\(", re.MULTILINE), "register_tile.cl"
+"""The kernels whose pointers move, and the template behind whose text they learn that."""
 
 _PARAMETERS = re.compile(r"^__kernel\b[^{]*|^#define \w*_PARAMETERS .*", re.MULTILINE)
 """The declarations of buffers in a text: in heads of kernels, and in macros for heads."""
@@ -47,7 +47,8 @@ def by_pointers(launch: Launch) -> Launch:
         return launch
     source = launch.source.replace(elements, elements + template(POINTERS))
     if _MOVING.search(source):
-        source = source.replace(_TILES, _TILES + template(MOVING))
+        tiles = own_text(_TILES)
+        source = source.replace(tiles, tiles + template(MOVING))
     source = _PARAMETERS.sub(lambda found: found[0].replace("*restrict ", "*restrict ALIGNED_BUFFER "), source)
     options = f"{launch.options} -DALIGNED_VECTORS=1" if launch.aligned else launch.options
     return replace(launch, source=source, source_sha256="", options=options)

@@ -37,6 +37,7 @@ def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str =
     return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{multiplied}{converted}{text}"
 
 
+@cache
 def own_text(name: str) -> str:
     """Return what a stock template says behind all that it includes."""
     return _INCLUDE.split(files(STOCK).joinpath(name).read_text(encoding="utf-8"))[-1]

@@ -7,6 +7,8 @@ from gputune.kernels.space import Constraint, Parameter
 from gputune.kernels.tiling.streaming import DIMX, DIMY, VW, busy, fits
 
 CPU_ROWS = 8
+MOST_PARTS = 64
+"""Tensors that are joined at once: each is an argument, and 1024 bytes of them are all that OpenCL promises."""
 
 
 @dataclass(frozen=True)

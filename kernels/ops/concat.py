@@ -10,13 +10,10 @@ from gputune.core.dtypes import ANY, FLOAT
 from gputune.kernels.family import Array, DeviceLimits, Problem, TensorSpec
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.maps import MapFamily
-from gputune.kernels.indexing.moving import COPIED, CPU_ROWS, copy_rules
+from gputune.kernels.indexing.moving import COPIED, CPU_ROWS, MOST_PARTS, copy_rules
 from gputune.kernels.space import Configuration, Constraint
 from gputune.kernels.template import defines
 from gputune.kernels.tiling.streaming import ceil_div, check_indices, whole_width
-
-MOST_PARTS = 64
-"""Each part is an argument, and 1024 bytes of them are all that OpenCL promises."""
 
 
 @dataclass(frozen=True)

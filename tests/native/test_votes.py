@@ -94,6 +94,7 @@ def test_presets_that_are_none(program: Path, folder: Path) -> None:
     assert voting.tell("open", word="system_settings") == ""
     voting.tell("begin", word="execute")
     voting.tell("sync")
+    voting.tell("close")
     assert files(folder) == []
     voting.end()
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_the_verdict_on_a_model_is_that_on_its_context(application: Path, ort: O
         (compatibility_info(read_header(compact_context(tmp_path / "b.bin", [1.0]))), 1),
         (compatibility_info(read_header(doubling_context(tmp_path / "c.bin", device=other))), 2),
         (compatibility_info(read_header(small_context(tmp_path / "d.bin"))), 3),
-        (line.replace("format 3", "format 5"), 3),
+        (re.sub("format [34]", "format 5", line), 3),
         ("made by others", 0),
         ("", 0),
     ):

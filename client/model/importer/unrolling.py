@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from gputune.client.model.graph import Array, Names, TensorInfo
 from gputune.client.model.importer.inlining import label_of, renamed
-from gputune.kernels.ops.concat import MOST_PARTS
+from gputune.kernels.indexing.moving import MOST_PARTS
 
 MOST_ROUNDS = 1024
 LOOPS = frozenset(("Loop", "Scan"))

@@ -5,7 +5,7 @@ import hashlib
 import c_tables
 from gputune.server.agent.messages import AGENT_VERSION
 
-KNOWN = (4, "ecfd134585cf8703")
+KNOWN = (5, "40698c2fc54598ad")
 """The version, and a digest of its messages as C reads them."""
 
 
