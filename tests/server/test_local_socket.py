@@ -336,10 +336,10 @@ def test_memory_that_is_given_up_is_not_found_any_more(shared_local: Server, con
 
 
 def test_many_handles_come_and_go(shared_local: Server, context: Path) -> None:
-    (worker,) = shared_local.children()
     with shared_local.connect() as client:
         executor = RemoteExecutor(client, context, None, strict=True)
         executor.run_timed({"x": X})
+        (worker,) = shared_local.children()  # which may have been started anew: an earlier test killed one
         before = descriptors(shared_local.process.pid), descriptors(worker)
         for _ in range(100):
             executor.run_timed({"x": MemHandle.allocate(32)}, {"y": MemHandle.allocate(32)})
