@@ -72,8 +72,8 @@ class FormChoice:
 
     @property
     def launch_ns(self) -> float:
-        """What a launch takes in the best form, with its share of an inference, as the cache knows it; 0 where it does
-        not. Raises CacheError."""
+        """Return the ns that a launch takes in the best form, with its share of an inference; 0 if the cache does not
+        know them. Raises CacheError."""
         record = self._cache.chain_of(self._digest())
         return 0 if record is None else record.launch_ns
 

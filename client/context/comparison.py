@@ -62,10 +62,10 @@ INSIDE_NS = 500.0
 """What a launch is taken to cost as a part of a persistent kernel: its groups wait for each other once."""
 
 MOST_SAVED_NS = 7_500.0
-"""What a launch costs more than a part of a persistent kernel, where that is much: with PoCL on CPUs."""
+"""The time by which a launch costs more than a part of a persistent kernel, with PoCL on CPUs, where that is much."""
 
 WORTH_COMPILING = 0.03
-"""Where nothing is measured, persistent kernels are compiled if they may save this share of an inference: they take
+"""The share of an inference that persistent kernels must save to be compiled if nothing is measured: they take
 about half as long to compile as all other programs."""
 
 WORTH_ANOTHER = 0.02

@@ -50,7 +50,7 @@ LEAST_ROUNDS = 6
 """The fewest rounds that give a time, if a budget leaves no time for more."""
 TURN_NS = 40e6
 LOADS = 6
-"""Of a context, the first of which does not count."""
+"""How often a context is loaded; the first time does not count."""
 MOST_INFERENCES = 24
 """Inferences of a turn: as many as TURN_NS has room for, with all that they take from here, at least two."""
 WARM = 4

@@ -36,7 +36,7 @@ EXACT, IN_FLOATS = "exact", "float"
 RULES = (EXACT, IN_FLOATS)
 """The rules of quantised nodes: those of docs/quantised.md, or none, so that floats are not rounded between them."""
 MIXED = "mixed"
-"""What a graph is in which exact rules were asked for, and some nodes are exceptions."""
+"""The rules of a graph for which exact ones were asked, and in which some nodes are exceptions."""
 
 STORED = "float16_storage"
 PRECISION_MODES = (FLOAT, HALF, STORED)

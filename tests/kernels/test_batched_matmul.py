@@ -1,5 +1,6 @@
 """Test batched products: the reference compared with numpy, and what may be read in place."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import FAMILY, LOCAL, TILED, MatMulProblem
+from gputune.kernels.tiling.estimate import Card, groups_at_once
+from gputune.kernels.tiling.local_tiles import ROOM, LocalTiles
 
 from .batched_problems import BATCHED, TILES, batched
 from .problems import DEVICES, GPU, random_inputs
@@ -165,8 +168,14 @@ def test_a_gpu_has_a_space_that_can_be_searched(sizes: tuple[int, int, int, int]
     assert default["ALG"] == LOCAL
     estimate = FAMILY.estimate(problem, LARGE)
     assert estimate is not None
-    # A starter may be a little better by the estimate: a default leaves room for more work-items beside it.
-    assert all(estimate(default) <= 1.3 * estimate(one) for one in FAMILY.starters(problem, LARGE))
+    tiles, card = FAMILY.tiling(problem).ways[LOCAL], Card.of(LARGE)
+    assert isinstance(tiles, LocalTiles)
+
+    def has_room(one: Mapping[str, int]) -> bool:
+        return one["ALG"] == LOCAL and groups_at_once(tiles.tile(one), card) * one["LM"] * one["LN"] >= ROOM
+
+    roomy = [one for one in FAMILY.starters(problem, LARGE) if has_room(one)]
+    assert has_room(default) and all(estimate(default) <= estimate(one) for one in roomy)
 
 
 def test_a_cpu_has_tiles_in_registers_only() -> None:

@@ -46,7 +46,7 @@ def _is_told(one: object) -> bool:
 
 
 KEYS = ("node", "op", "why")
-"""Of an exception."""
+"""The keys of an exception in a context's record."""
 
 
 def lines_of(told: Mapping[str, Any]) -> Iterator[str]:

@@ -107,8 +107,8 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         [None if k in (1, 4, 10, 15) else value for k, value in enumerate(EMBEDDING)], {},
     ),
 }  # fmt: skip
-FLOATS_APART = 3e-6
-"""Of the largest value, for results in floats: softmax multiplies the rounding of a score by the score."""
+FLOATS_APART = {"QAttention": 3e-6}
+"""Of the largest value, where floats follow a softmax: it multiplies the rounding of a score by the score."""
 ON_DEVICES = ("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearWhere")
 """Of these the second value is computed, too."""
 
@@ -148,7 +148,9 @@ def test_operators_compute_what_onnxruntime_does(
     assert not counts or (computed["count"] == counts[0]).all()
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     apart = np.abs(got.astype(np.float64) - want)
-    assert apart.max() <= (FLOATS_APART * np.abs(want).max() if want.dtype == FLOAT else 0), np.mean(apart > 0)
+    assert apart.max() <= (FLOATS_APART.get(op, 1e-6) * np.abs(want).max() if want.dtype == FLOAT else 0), np.mean(
+        apart > 0
+    )
     assert len(np.unique(want)) > 5
 
 

@@ -15,7 +15,7 @@ from gputune.client.model.importer.definitions.use import NotDefined, Use
 LOWEST: Mapping[int, float] = {TensorProto.FLOAT: -3.4028234663852886e38, TensorProto.FLOAT16: -65504.0}
 """The lowest number of a type; other types take that of float32."""
 FILTER = -10000.0
-"""What hides a key where the node does not say it."""
+"""The number that hides a key if the node gives none."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def lowest(use: Use) -> str:
 
 
 def split(use: Use, name: str, batch: int, rows: int, heads: int, size: int) -> str:
-    """Write heads that lie beside each other in rows as [batch, heads, rows, size]."""
+    """Write rows, in which heads lie beside each other, as [batch, heads, rows, size]."""
     return use.turned(use.reshaped(name, batch, rows, heads, size), 0, 2, 1, 3)
 
 

@@ -29,11 +29,6 @@ class Use:
     def inputs(self) -> int:
         return len(self._node.input)
 
-    @property
-    def outputs(self) -> int:
-        """How many results are wanted, the last one included."""
-        return max((k + 1 for k, name in enumerate(self._node.output) if name), default=0)
-
     def has(self, index: int) -> bool:
         return index < self.inputs and bool(self._node.input[index])
 
