@@ -34,6 +34,8 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import TrialStatus
 
 OUTPUT = "output"  # the name of the buffer that a variant's main launch writes
+MOST_STAGES = 255
+"""Of a launch: so many kernels and one more may share a program."""
 
 
 def source_sha256(source: str) -> str:
@@ -117,7 +119,7 @@ class Launch:
     global_size: Sizes
     local_size: Sizes
     arguments: Arguments
-    stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
+    stages: Annotated[tuple[Stage, ...], Within(0, MOST_STAGES)] = ()
     needs: Needs | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
     writes: tuple[Name, ...] | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
     aligned: bool = field(default=False, kw_only=True, compare=False, metadata=HOST_ONLY)

@@ -2,7 +2,7 @@
 
 The server packs the weights of each winner; a compact context has the sources and launches instead (weights.py).
 Missing programs are requested together, the longest text first, and compiled on all cores. Tasks with the same launch
-share a program; without a cache for programs all launches do, if the driver charges for each.
+share a program; without a cache for programs all launches do, if the driver charges for each, or if that is asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -23,11 +23,11 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import ArgumentForm, Launch, Needs, Variant, as_stage
+from gputune.core.launches import MOST_STAGES, ArgumentForm, Launch, Needs, Variant, as_stage
 from gputune.core.quirks import device_fence, groups_at_once, quirks_of, usual_form
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Instance
-from gputune.runtime.backends.merging import Merged, merged
+from gputune.runtime.backends.merging import Merged, company, merged
 from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
@@ -43,8 +43,16 @@ PORTABLE_ALIGNMENT = 4096
 of the device it was made on."""
 
 
+Sharing = Literal["auto", "each", "one"]
+"""Which launches of a context share a program: those for which that is cheaper on the device, none, or as many as go
+into one."""
+SHARING: tuple[Sharing, ...] = get_args(Sharing)
+
 KERNELS_TOGETHER = 9
-"""In a program at most: a launch and its stages, as many as it may have."""
+"""In a program at most, where launches share programs because a driver charges for each."""
+
+CHARACTERS_TOGETHER = 1 << 19
+"""Of their texts: half of what a server takes as one."""
 
 BYTES_TOGETHER = 64 << 20
 """Bytes of the buffers on which shared launches run once, for which a device has to have room."""
@@ -117,15 +125,14 @@ def build_all(
     target: Maker,
     progress: Progress = SILENT,
     memory_search_steps: int = 0,
-    share_programs: bool = False,
+    sharing: Sharing = "each",
     compact: bool = False,
     growth: float = 0.0,
 ) -> Built:
     """Return all graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of
-    them the quick plan stays, which is enough where only launches are compared. share_programs: whether launches may
-    share a program where the driver charges for each, for a context whose programs are kept for no other. compact:
-    whether the context has the model's weights, which are packed when it is loaded; growth: only those that packing
-    makes more than so many times as large.
+    them the quick plan stays, which is enough where only launches are compared. sharing: which launches share a
+    program; "auto" is for a context whose programs are kept for no other. compact: whether the context has the model's
+    weights, which are packed when it is loaded; growth: only those that packing makes more than so many times as large.
 
     Weights are rearranged on the target; what is the same for several operations is kept once. Then all programs are
     compiled on the target together. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
@@ -149,8 +156,10 @@ def build_all(
         else graph
         for wanted, (graph, accesses, _) in zip(graphs, laid, strict=True)
     ]
-    if share_programs and quirks_of(device).charges_per_program:
-        programs.share(device.compute_units)
+    if sharing == "one":
+        programs.share(MOST_STAGES + 1)
+    elif sharing == "auto" and quirks_of(device).charges_per_program:
+        programs.share(KERNELS_TOGETHER, PROGRAMS_PER_UNIT * device.compute_units)
     programs.compile(progress)
     placed = tuple(map(programs.placed, built))
     storages = tuple(storage for _, _, storage in laid)
@@ -304,10 +313,10 @@ class _Programs:
             found |= dict.fromkeys(group, self._append(Variant({}, (), main, {}), sizes))
         return found
 
-    def share(self, compute_units: int) -> None:
-        """Put launches into few programs, but into enough to keep all compute units compiling."""
+    def share(self, kernels: int, programs: int = 1) -> None:
+        """Put launches into few programs of so many kernels at most, but into no fewer programs than these."""
         places = sorted(self._places.values(), key=lambda place: len(self.records[place].source), reverse=True)
-        most = min(KERNELS_TOGETHER, len(places) // (PROGRAMS_PER_UNIT * compute_units))
+        most = min(kernels, len(places) // programs)
         for group in _groups({place: self._requests[place] for place in places}, most):
             text = merged([self._requests[place].variant.main for place in group])
             if text is not None:
@@ -366,16 +375,24 @@ def _features(needed: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _groups(requests: Mapping[int, CompileKernel], most: int) -> list[list[int]]:
-    """Return the places of requests in groups of several, which have so many kernels at most."""
-    groups: list[list[int]] = []
-    kernels = nbytes = 0
+    """Return the places of requests in groups of several that go into one program, which have so many kernels at
+    most."""
+    alike: dict[tuple[str, ...] | None, list[int]] = {}
     for place, request in requests.items():
-        own_kernels, own_bytes = len(request.variant.main.sequence), sum(_sizes(request).values())
-        kernels, nbytes = kernels + own_kernels, nbytes + own_bytes
-        if not groups or kernels > most or nbytes > BYTES_TOGETHER:
-            groups.append([])
-            kernels, nbytes = own_kernels, own_bytes
-        groups[-1].append(place)
+        alike.setdefault(company(request.variant.main), []).append(place)
+    alike.pop(None, None)
+    groups: list[list[int]] = []
+    for places in alike.values():
+        limits = most, BYTES_TOGETHER, CHARACTERS_TOGETHER
+        left: list[int] = []
+        for place in places:
+            main = requests[place].variant.main
+            takes = len(main.sequence), sum(_sizes(requests[place]).values()), len(main.source)
+            left = [has - needs for has, needs in zip(left, takes, strict=False)]
+            if not left or min(left) < 0:
+                groups.append([])
+                left = [limit - needs for limit, needs in zip(limits, takes, strict=True)]
+            groups[-1].append(place)
     return [group for group in groups if len(group) > 1]
 
 

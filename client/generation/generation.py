@@ -380,8 +380,8 @@ class Generation:
         """Return the graphs with their programs. Without a kernel repository, launches share programs, unless they are
         to be plain."""
         repository, config, progress = self._repository, self._request.config, self._progress
-        maker, shares = repository or self._client, repository is None and not plain
-        make = partial(builder.build_all, wanted, maker, progress, config.memory_search_steps, shares)
+        maker, sharing = repository or self._client, "auto" if repository is None and not plain else "each"
+        make = partial(builder.build_all, wanted, maker, progress, config.memory_search_steps, sharing)
         if repository is not None:
             repository.counts.clear()
         built = make(compact=config.compact)

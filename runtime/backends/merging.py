@@ -120,6 +120,12 @@ def merged(launches: Sequence[Launch]) -> Merged | None:
     return Merged("\n".join(lines), " ".join(texts[0].rest), prefixes)
 
 
+def company(launch: Launch) -> tuple[str, ...] | None:
+    """Return the options that launches of one program have in common; None if a launch is built alone."""
+    text = text_of(launch.source, launch.options)
+    return text.rest if isinstance(text, Text) and launch.entry in text.declared else None
+
+
 def built_alone(launch: Launch) -> str:
     """Return why a launch shares no program with other launches; empty if it may share one."""
     text = text_of(launch.source, launch.options)

@@ -97,26 +97,27 @@ def test_a_constant_that_no_allocation_holds_names_its_operation(tmp_path: Path)
         built(tmp_path, max_allocation_bytes=1500)
 
 
-def test_launches_share_programs_where_the_driver_charges_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is compiled together runs once on buffers of its own, and each launch finds its kernel."""
+@pytest.mark.parametrize("sharing", ["auto", "one"])
+def test_launches_share_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: builder.Sharing) -> None:
+    """Where the driver charges for each, or where it is asked for, whatever the driver. What is compiled together runs
+    once on buffers of its own, and each launch finds its kernel."""
     assert NULL_REPORT.identity is not None
     limits = device_limits(NULL_REPORT.identity)
     plan = lower(read_model(models.save(models.residual_block(), tmp_path)))
     outcomes = {each.key: each for each in (untuned(task, limits) for task in plan.tasks)}
 
-    def made(share: bool, **changes: int | str) -> tuple[Built, list[CompileKernel]]:
+    def made(sharing: builder.Sharing, **changes: int | str) -> tuple[Built, list[CompileKernel]]:
         target: Any = FakeTarget(**changes)
         wanted = [Wanted(plan, outcomes)]
-        return build_all(wanted, target, share_programs=share), target.requests
+        return build_all(wanted, target, sharing=sharing), target.requests
 
     pocl: Any = {"platform": "Portable Computing Language", "compute_units": 1}
     monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", 1)
 
-    apart, requests = made(share=False, **pocl)
-    assert made(share=True)[0] == apart, "another driver"
-    together, fewer = made(share=True, **pocl)
+    apart, requests = made("each", **pocl)
+    another_driver = made(sharing)[0]
+    assert another_driver == apart if sharing == "auto" else len(another_driver.programs) == 1
+    together, fewer = made(sharing, **pocl)
     assert len(fewer) == len(together.programs) < len(requests) == len(apart.programs)
     assert sum(len(each.variant.main.sequence) for each in fewer) == sum(
         len(each.variant.main.sequence) for each in requests
@@ -155,8 +156,10 @@ def test_tasks_that_run_the_same_launch_share_a_program(tmp_path: Path) -> None:
     assert sorted(each.binary for each in made.programs) == sorted(target.compiled)
 
 
-@pytest.mark.parametrize("share", [False, True])
-def test_programs_name_the_features_of_all_their_kernels(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
+@pytest.mark.parametrize("share", ["each", "auto"])
+def test_programs_name_the_features_of_all_their_kernels(
+    monkeypatch: pytest.MonkeyPatch, share: builder.Sharing
+) -> None:
     """Also programs that launches share, and those of persistent kernels."""
     monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", 1)
     names, fast = "abcdef", (1, 0, 0, 0, 0, 0)
@@ -174,10 +177,10 @@ def test_programs_name_the_features_of_all_their_kernels(monkeypatch: pytest.Mon
             for task, each in zip(tasks, fast, strict=True)
         }
         target: Any = FakeTarget(platform="Portable Computing Language", name="pthread-x", compute_units=2)
-        found = build_all([Wanted(plan, outcomes, persistent=True)], target, share_programs=share)
+        found = build_all([Wanted(plan, outcomes, persistent=True)], target, sharing=share)
     graph = found.graph
     assert [found.programs[launch.program].needs for launch in graph.launches] == (
-        [(FEATURE,)] * 3 + [()] * 3 if share else [(FEATURE,), *[()] * 5]
+        [(FEATURE,)] * 3 + [()] * 3 if share == "auto" else [(FEATURE,), *[()] * 5]
     )
     (launch,) = graph.persistent
     assert found.programs[launch.program].needs == (FEATURE,)
