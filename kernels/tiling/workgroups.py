@@ -96,7 +96,7 @@ def group_constraints(
         (down, across), lm, ln = grid_of(*values[:-2]), *values[-2:]
         if limits.device_type == "cpu":
             return lm * ln == 1 or _spreads((down, across), lm, ln, limits)
-        return lm * ln >= min(GPU_LEAST_GROUP, most, power_at_most(down) * power_at_most(across))
+        return lm * ln >= min(GPU_LEAST_GROUP, power_at_most(most), power_at_most(down) * power_at_most(across))
 
     reason = (
         f"beyond {CPU_SMALL_GRID} tiles, LM*LN must leave {CPU_GROUPS_PER_UNIT} work-groups to a compute unit"

@@ -453,3 +453,12 @@ def test_work_groups_shrink_to_the_device_and_tiles_stay(op: str, problem: Any, 
     assert default["MR"] >= 2
     least = min(64, limits.max_work_group_size)
     assert default["LM"] * default["LN"] == least or (default.get("ALG") and default["LM"] * default["LN"] > least)
+
+
+@pytest.mark.parametrize("most", [2, 3, 12])
+@pytest.mark.parametrize(("op", "problem"), [("Conv", CONV), ("MatMul", MATMUL), ("DepthwiseConv", DEPTHWISE)])
+def test_devices_of_few_work_items_have_defaults(op: str, problem: Any, most: int) -> None:
+    """A group's sides are powers of two, the most that a device allows need be none."""
+    limits = replace(GPU, max_work_group_size=most, max_work_item_sizes=(most, most, most))
+    default = family_of(op).default(problem, limits)
+    assert most // 2 < default["LM"] * default["LN"] <= most
