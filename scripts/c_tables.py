@@ -17,7 +17,7 @@ from gputune.core.bounds import IN_FILES, InFiles, Stored, Within
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import OFFSET_BYTES
-from gputune.runtime.context import format, memory_need, package, records
+from gputune.runtime.context import format, memory_need, package, records, states
 from gputune.server.agent import messages
 from gputune.server.protocol.messages import Blob, Hello, Proof
 from tables.c_patterns import c_pattern
@@ -139,6 +139,9 @@ FORMS = (
         "launch",
         {"global_size": "global_size dimensions", "local_size": "local_size dimensions"},
     ),
+    Form("STATE_PAIR", states.StatePair, "state_pair", "state"),
+    Form("TOKEN_AXIS", states.TokenAxis, "token_axis", "tokens"),
+    Form("STATES", states.StateRecord, "state_record", "states"),
     Form(
         "GRAPH",
         records.GraphRecord,
@@ -194,6 +197,7 @@ NUMBERS: Mapping[str, int] = {
     "LARGEST_INDEX_BYTES": package.LARGEST_INDEX_BYTES,
     "LARGEST_SECTION_BYTES": package.LARGEST_SECTION_BYTES,
     "MOST_INFLATED": records.MOST_INFLATED,
+    "LARGEST_CAPACITY": states.LARGEST_CAPACITY,
 }
 EQUAL: Mapping[str, int] = {
     "STATUS_BYTES": records.STATUS_BYTES,
@@ -201,7 +205,8 @@ EQUAL: Mapping[str, int] = {
     "ROUNDS": records.ROUNDS,
     "LONGEST": records.LONGEST,
     "OFFSET_BYTES": OFFSET_BYTES,
-    "GPUTUNE_MOST_DIMENSIONS": records.LARGEST_RANK,
+    "GPUTUNE_MOST_DIMENSIONS": states.LARGEST_RANK,
+    "FIXED": states.FIXED,
 }
 """What C's headers have as numbers of their own, whose compilation fails where they differ."""
 
@@ -422,7 +427,7 @@ def _field(name: str, hint: Any) -> _Field:
         return _Field("THREE")
     if origin is tuple:
         inner = _plain(arguments[0])[0]
-        if inner is int and within is not None and within.high <= records.LARGEST_RANK:
+        if inner is int and within is not None and within.high <= states.LARGEST_RANK:
             return _Field("DIMENSIONS", int(within.high))
         if inner == Blob:
             return _Field("BLOBS")

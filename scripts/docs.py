@@ -22,7 +22,7 @@ import tool
 import website
 from gpu.page import page as gpus
 from gputune.client.model.importer import SUPPORTED_OPS
-from gputune.core.bounds import IN_FILES
+from gputune.core.bounds import IN_FILES, Within
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import families
@@ -39,6 +39,7 @@ from gputune.runtime.context.records import (
     Section,
     TensorRecord,
 )
+from gputune.runtime.context.states import StatePair, StateRecord, TokenAxis
 from tables import c_presets, perf_profile_stub
 
 FOLDERS = {
@@ -113,6 +114,9 @@ RECORDS = (
     Section,
     ModelRecord,
     FileRecord,
+    StateRecord,
+    StatePair,
+    TokenAxis,
     DeviceIdentity,
 )
 TYPES = {
@@ -135,10 +139,12 @@ def records() -> str:
 
 def _record(record: type[Any]) -> str:
     lines = [f"### {record.__name__}", "", *_paragraphs(record.__doc__), "", "| key | value |", "|---|---|"]
-    hints, later = get_type_hints(record), getattr(record, IN_FILES).later
+    hints, bounds = get_type_hints(record), get_type_hints(record, include_extras=True)
     for field in dataclasses.fields(record):
-        newer = "; in newer files only" if field.name in later else ""
-        lines.append(f"| `{field.name}` | {_type(hints[field.name])}{newer} |")
+        newer = "; in newer files only" if field.name in getattr(record, IN_FILES).later else ""
+        lows = [mark.low for mark in getattr(bounds[field.name], "__metadata__", ()) if isinstance(mark, Within)]
+        text = "number from -1" if lows == [-1] else _type(hints[field.name])
+        lines.append(f"| `{field.name}` | {text}{newer} |")
     return "\n".join(lines) + "\n"
 
 
@@ -149,7 +155,7 @@ def _type(hint: Any) -> str:
         return " or ".join(f'"{value}"' for value in get_args(hint) if value != "marks")
     if get_origin(hint) is tuple:
         return f"list of {get_args(hint)[0].__name__}"
-    return f"a {hint.__name__}"
+    return f"a {(get_args(hint) or [hint])[0].__name__}"
 
 
 def limits() -> str:

@@ -183,6 +183,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
             yield f"  {line}"
         yield f"  inputs: {_tensors(graph.inputs)}"
         yield f"  outputs: {_tensors(graph.outputs)}"
+        if graph.states is not None:
+            yield f"  state: {graph.states}; {graph.states.nbytes(graph.inputs):,} bytes"
         if (gain := gains.get(graph.name)) is not None:
             yield f"  when made: {gain.end_to_end.line}"
     for node in content.get("ep_contexts", ()):

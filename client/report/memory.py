@@ -50,6 +50,8 @@ class GraphMemory:
     bound_bytes: int
     tensors: tuple[ArenaTensor, ...]
     """In the order in which they are written."""
+    state_bytes: int = 0
+    """Of each state that an application opens, beside the arenas."""
 
     @property
     def total_bytes(self) -> int:
@@ -79,6 +81,7 @@ class GraphMemory:
             "total_bytes": self.total_bytes,
             "bound_bytes": self.bound_bytes,
             "ratio": self.ratio,
+            "state_bytes": self.state_bytes,
             "alive_bytes": list(self.alive_bytes),
             "tensors": [dict(vars(tensor)) for tensor in self.tensors],
         }
@@ -118,7 +121,8 @@ def graph_memory(graph: GraphRecord) -> GraphMemory:
     runs = [(name, list(own)) for name, own in itertools.groupby(graph.launches, lambda launch: launch.operation)]
     tensors = tuple(sorted(_tensors(runs), key=lambda each: (each.first_use, each.arena, each.offset)))
     bound = graph.arena_bound_bytes or _bound(tensors, graph.arena_bytes)
-    return GraphMemory(graph.name, tuple(name for name, _ in runs), graph.arena_bytes, bound, tensors)
+    states = 0 if graph.states is None else graph.states.nbytes(graph.inputs)
+    return GraphMemory(graph.name, tuple(name for name, _ in runs), graph.arena_bytes, bound, tensors, states)
 
 
 def _bound(tensors: Sequence[ArenaTensor], arena_bytes: Sequence[int]) -> int:

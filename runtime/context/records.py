@@ -15,6 +15,7 @@ from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, U
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
 from gputune.core.launches import OFFSET_BYTES, ArgumentForm, Launch, Stage, check_sizes
+from gputune.runtime.context.states import LARGEST_RANK, StateRecord, check_states
 
 FileKind = Literal["input", "output", "arena", "weights", "packed", "counters", "status"]
 BufferKind = Literal[FileKind, "marks"]
@@ -44,7 +45,6 @@ LARGEST_TENSOR_BYTES = 1 << 40
 MOST_INFLATED = 1032
 """A byte of DEFLATE becomes so many at most, which bounds what a reader allocates by the size of the file."""
 LARGEST_ARENA_BYTES = 1 << 56
-LARGEST_RANK = 16
 MOST_DIMENSIONS = 3
 """A launch has at most so many."""
 OFFSETS = "offset_arguments"
@@ -53,7 +53,9 @@ NEEDS = "device_features"
 """The feature of contexts with programs that have `needs`."""
 COMPRESSED = "compressed_sections"
 """The feature of contexts with sections that have `inflated`."""
-FEATURES: tuple[str, ...] = (OFFSETS, NEEDS, COMPRESSED)
+STATES = "states"
+"""The feature of contexts with graphs that have `states`."""
+FEATURES: tuple[str, ...] = (OFFSETS, NEEDS, COMPRESSED, STATES)
 """The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
@@ -186,7 +188,7 @@ class ModelRecord:
     graphs: tuple[CText, ...]
 
 
-@in_files("persistent", "counter_bytes", "arena_bound_bytes", "argument_form")
+@in_files("persistent", "counter_bytes", "arena_bound_bytes", "argument_form", "states")
 @dataclass(frozen=True)
 class GraphRecord:
     """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them.
@@ -195,7 +197,7 @@ class GraphRecord:
     for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs, and
     share a status of STATUS_BYTES. arena_bound_bytes: what no plan of the arenas can do without, 0 where older files do
     not say it. argument_form: how launches are given what lies in the arenas; a device that cannot do that uses
-    sub-buffers.
+    sub-buffers. states: what it remembers between inferences, which callers without a state give and take as arrays.
     """
 
     name: CText
@@ -207,6 +209,7 @@ class GraphRecord:
     counter_bytes: Amount = 0
     arena_bound_bytes: Amount = 0
     argument_form: ArgumentForm = "sub_buffers"
+    states: Annotated[StateRecord | None, Stored(StateRecord, lambda states: states)] = None
 
     @property
     def packed_bytes(self) -> int:
@@ -229,11 +232,12 @@ class ProgramRecord:
     needs: tuple[str, ...] = ()
 
 
-def required_by(graphs: Iterable[GraphRecord], programs: Iterable[ProgramRecord]) -> list[str]:
+def required_by(graphs: Sequence[GraphRecord], programs: Iterable[ProgramRecord]) -> list[str]:
     """Return the features that a reader must know to run these graphs."""
     offsets = any(launch.offsets for graph in graphs for launch in (*graph.launches, *graph.persistent))
     needs = any(program.needs for program in programs)
-    return [name for name, required in ((OFFSETS, offsets), (NEEDS, needs)) if required]
+    states = any(graph.states for graph in graphs)
+    return [name for name, required in ((OFFSETS, offsets), (NEEDS, needs), (STATES, states)) if required]
 
 
 @dataclass(frozen=True)
@@ -349,6 +353,7 @@ class ContextHeader:
             (fields, "packing"),
             (fields, "requires"),
             (fields, "models"),
+            *((each, "states") for each in (*fields["graphs"], *fields["packing"])),
             *((each, "needs") for each in fields["programs"]),
             *((each, "inflated") for each in fields["sections"]),
         ):
@@ -407,6 +412,8 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
             _check_tensor(tensor)
         if len({tensor.name for tensor in tensors}) != len(tensors):
             raise MalformedHeader(f"graph {graph.name!r}: two tensors have the same name")
+    if graph.states is not None:
+        check_states(graph.states, graph.name, graph.inputs, graph.outputs)
     if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in graph.arena_bytes):
         raise MalformedHeader(f"graph {graph.name!r}: an arena is empty or larger than any device")
     if graph.arena_bound_bytes > sum(graph.arena_bytes):
@@ -465,7 +472,8 @@ def _check_persistent(graph: GraphRecord) -> None:
 def _check_packing(part: GraphRecord) -> None:
     """Check that what packs runs once, alone and before everything else, so that it needs nothing that is not in the
     file."""
-    if len(part.arena_bytes) != 1 or part.inputs or part.outputs or part.persistent or part.counter_bytes:
+    own = part.inputs or part.outputs or part.persistent or part.counter_bytes or part.states
+    if len(part.arena_bytes) != 1 or own:
         raise MalformedHeader(f"packing {part.name!r} must have one arena, and nothing that only graphs have")
     if any(ref.kind == "packed" for launch in part.launches for ref in launch.refs):
         raise MalformedHeader(f"packing {part.name!r} reads packed weights")

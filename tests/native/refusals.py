@@ -75,6 +75,7 @@ def _contexts() -> Mapping[str, tuple[str, bytes]]:
         **_wrong_packings(),
         **_requirements(),
         **_models(),
+        **_states(),
         **_compressed(),
     }
 
@@ -217,6 +218,55 @@ def _wrong_packings() -> Mapping[str, tuple[str, bytes]]:
             "graphs", 0, "persistent", 0, "arguments", -1, value={**read, "index": 0}
         ),
         "a flipped bit of weights to pack": ("checksum_mismatch", _flipped(whole, len(whole) - 1)),
+    }
+
+
+def _states() -> Mapping[str, tuple[str, bytes]]:
+    """Return contexts whose graph "last" has a state that does not fit its inputs and outputs."""
+    whole = files.compact()
+    graph = msgpack.unpackb(head_of(whole)[1])["graphs"][2]
+    states = graph["states"]
+
+    def having(*path: str | int, value: Any, base: bytes = whole) -> tuple[str, bytes]:
+        return "malformed_header", _with("graphs", 2, "states", *path, value=value, whole=base)
+
+    pair, ids = states["pairs"][0], states["token_inputs"][0]
+    place = {tensor["name"]: at for at, tensor in enumerate(graph["inputs"])}
+    two = _with("graphs", 2, "inputs", place["length"], "shape", value=[2], whole=whole)
+    float_length = _with("graphs", 2, "inputs", place["length"], "dtype", value="float32", whole=whole)
+    other = _with("graphs", 2, "inputs", place["keys"], "shape", value=[1, 8, 5], whole=whole)
+    half = _with("graphs", 2, "inputs", place["keys"], "dtype", value="int32", whole=whole)
+    packing = _with("packing", 0, "states", value=states, whole=whole)
+    return {
+        "states of a later version": ("ok", _with("graphs", 2, "states", "later", value=1, whole=whole)),
+        "a state without a pair": having("pairs", value=[]),
+        "a state that is nothing": having(value=None),
+        "a state of no input": having("pairs", 0, "input", value="new keys"),
+        "a state of no output": having("pairs", 0, "output", value="keys"),
+        "a state of another shape": ("malformed_header", other),
+        "a state of another type": ("malformed_header", half),
+        "a pair that is there twice": having("pairs", value=[pair, pair]),
+        "an output of two pairs": having("pairs", value=[pair, {**pair, "input": "cell"}]),
+        "rows along another axis": having("pairs", 0, "axis", value=2),
+        "rows along no axis": having("pairs", 0, "axis", value=3),
+        "rows along axis 16": having("pairs", 0, "axis", value=16),
+        "rows along axis -2": having("pairs", 0, "axis", value=-2),
+        "another capacity": having("capacity", value=9),
+        "too large a capacity": having("capacity", value=1 << 31),
+        "no tokens": having("tokens", value=0),
+        "more tokens than rows": having("tokens", value=9),
+        "no length": having("length", value=""),
+        "a length that is no input": having("length", value="logits"),
+        "a length that is a token": having("token_inputs", value=[ids, {"name": "length", "axis": 0}]),
+        "two lengths": ("malformed_header", two),
+        "a length of floats": ("malformed_header", float_length),
+        "tokens of no input": having("token_inputs", 0, "name", value="logits"),
+        "tokens along no axis": having("token_inputs", 0, "axis", value=1),
+        "tokens that are there twice": having("token_inputs", value=[ids, ids]),
+        "tokens of no output": having("token_outputs", 0, "name", value="ids"),
+        "tokens along another axis": having("token_outputs", 0, "axis", value=0),
+        "a fixed state with a length": having("pairs", value=states["pairs"][1:]),
+        "a packing with states": ("malformed_header", packing),
     }
 
 

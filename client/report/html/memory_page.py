@@ -33,7 +33,8 @@ def _section(number: int, graph: GraphMemory) -> str:
     """Return the section of a graph."""
     head = f'<section class="memory"><h2>{text(graph.name)}</h2>'
     if not graph.tensors:
-        return f"{head}<p>This graph has no tensors between operations.</p></section>"
+        tiles = f'<dl class="tiles">{_state_tile(graph)}</dl>' if graph.state_bytes else ""
+        return f"{head}{tiles}<p>This graph has no tensors between operations.</p></section>"
     several = len(graph.arena_bytes) > 1
     maps = "".join(
         f'<div class="card">{figure(f"Arena {arena}" if several else "Arena", _map(number, graph, arena), _HOW)}</div>'
@@ -58,7 +59,14 @@ def _tiles(graph: GraphMemory) -> str:
         + tile("Bound", bytes_text(graph.bound_bytes), f"{graph.bound_bytes:,} bytes")
         + tile("Arenas / bound", f"{graph.ratio:.3f}×", "1 is the smallest possible")
         + tile("Tensors", f"{len(graph.tensors):,}", f"{bytes_text(alone)} if none shared memory")
+        + _state_tile(graph)
     )
+
+
+def _state_tile(graph: GraphMemory) -> str:
+    """Return the memory of a state, beside the arenas; nothing if the graph remembers nothing."""
+    nbytes = graph.state_bytes
+    return tile("Each state", bytes_text(nbytes), f"{nbytes:,} bytes beside the arenas") if nbytes else ""
 
 
 def _map(number: int, graph: GraphMemory, arena: int) -> str:

@@ -131,6 +131,37 @@ static void launches(const char *key, const launch *launches, size_t count) {
     end(']');
 }
 
+static void tokens(const char *key, const token_axis *tokens, size_t count) {
+    begin(key, '[');
+    for (size_t at = 0; at < count; at++) {
+        begin(NULL, '{');
+        text("name", tokens[at].name);
+        number("axis", tokens[at].axis);
+        end('}');
+    }
+    end(']');
+}
+
+static void states(const state_record *states) {
+    begin("states", '{');
+    text("length", states->length);
+    number("tokens", states->tokens);
+    number("capacity", states->capacity);
+    tokens("token_inputs", states->token_inputs, states->token_input_count);
+    tokens("token_outputs", states->token_outputs, states->token_output_count);
+    begin("pairs", '[');
+    for (size_t at = 0; at < states->pair_count; at++) {
+        begin(NULL, '{');
+        text("input", states->pairs[at].input);
+        text("output", states->pairs[at].output);
+        name("axis");
+        printf("%d", (int)states->pairs[at].axis);
+        end('}');
+    }
+    end(']');
+    end('}');
+}
+
 static void graph(const graph_record *graph) {
     static const char *const FORMS[] = {"sub_buffers", "buffers", "svm", "offsets"};
     begin(NULL, '{');
@@ -143,6 +174,7 @@ static void graph(const graph_record *graph) {
     number("counter_bytes", graph->counter_bytes);
     number("arena_bound_bytes", graph->arena_bound_bytes);
     text("argument_form", FORMS[graph->argument_form]);
+    if (graph->states.pair_count) states(&graph->states);
     end('}');
 }
 

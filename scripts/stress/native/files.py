@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import json
 import random
 import struct
 import tempfile
@@ -23,6 +25,7 @@ from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import (
     NEEDS,
     OFFSETS,
+    STATES,
     STATUS_BYTES,
     BufferRef,
     Context,
@@ -33,6 +36,7 @@ from gputune.runtime.context.records import (
     ProgramRecord,
     TensorRecord,
 )
+from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.strategies.changes import mutated_bytes, mutated_leaves, mutated_value
 from tests.strategies.files import contexts, ep_contexts, packages
@@ -98,8 +102,8 @@ def rich() -> bytes:
 
 @functools.cache
 def compact() -> bytes:
-    """The same with packings, of which graphs read one each, with offsets and needs, and a compressed program, and with
-    the features of these."""
+    """The same with packings, of which graphs read one each, with offsets, needs and states, with a compressed program,
+    and with the features of these."""
     _, header = head_of(rich())
     fields = msgpack.unpackb(header)
     first, second = (fields["graphs"][place]["launches"][0] for place in (0, 2))
@@ -111,10 +115,33 @@ def compact() -> bytes:
     arguments = [dict(zip(("kind", "index", "offset", "nbytes"), one, strict=True)) for one in buffers]
     pack = {**second, "operation": "pack", "arguments": [*arguments, 7]}
     fields["packing"] = [{**graph, "launches": [pack]}, {**graph, "name": "f" * 64, "launches": [pack, pack]}]
-    first["offsets"], fields["requires"] = True, [OFFSETS, NEEDS]
+    first["offsets"], fields["requires"] = True, [OFFSETS, NEEDS, STATES]
+    _remember(fields["graphs"][2], StateRecord(*GROWING))
+    _remember(fields["graphs"][1], StateRecord("", 0, 0, (), (), (StatePair("cell", "new cell", FIXED),)))
     fields["programs"][0]["needs"] = ["half", "größer"]
     whole = rich()[:8] + struct.pack("<I", REQUIRING_VERSION) + rich()[12:]
     return compressed(with_head(whole, need_of(fields, b""), fields), PROGRAM)
+
+
+GROWING = (
+    "length", 2, 8, (TokenAxis("ids", 0),), (TokenAxis("logits", 1),),
+    (StatePair("keys", "new keys", 1), StatePair("cell", "new cell", FIXED)),
+)  # fmt: skip
+TENSORS: Mapping[str, tuple[str, list[int]]] = {
+    "length": ("int32", [1]), "ids": ("int64", [2]), "logits": ("float32", [1, 2, 3]),
+    "keys": ("float32", [1, 8, 4]), "cell": ("uint8", [3]),
+}  # fmt: skip
+
+
+def _remember(graph: Any, states: StateRecord) -> None:
+    """Add states, and the inputs and outputs of them, to a graph."""
+    tokens = [token.name for token in states.token_inputs], [token.name for token in states.token_outputs]
+    inputs = [*sorted(states.inputs), *tokens[0]]
+    for which, names in (("inputs", inputs), ("outputs", [*sorted(states.outputs), *tokens[1]])):
+        forms = [(name, *TENSORS[name.removeprefix("new ")]) for name in names]
+        added = [{"name": name, "dtype": dtype, "shape": shape, "memory_type": "raw"} for name, dtype, shape in forms]
+        graph[which] = [*graph[which], *added]
+    graph["states"] = json.loads(json.dumps(dataclasses.asdict(states)))
 
 
 PROGRAM = b"\x7fELF" * 400 + bytes(range(200)) + b"\x7fELF"

@@ -18,6 +18,7 @@ from gputune.client.run.packages import combine
 from gputune.runtime import load_group
 from gputune.runtime.context.format import read_header
 from stress import made_up_cache
+from stress.native import files
 from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
@@ -50,6 +51,19 @@ def test_of_one_the_header_and_the_memory_of_its_graphs(gputune: Gputune, three:
         "in a group: max_spill_fill_size 1152 bytes, apart 2304 bytes (50.0%)",
     ]
     assert read_json(tmp_path / "b.json")["group"]["private_bytes"] == 2304
+
+
+def test_what_graphs_remember_and_the_memory_of_that(gputune: Gputune, tmp_path: Path) -> None:
+    path = tmp_path / "compact.bin"
+    path.write_bytes(files.compact())
+    told = " ".join(gputune("context-binary-utility", "--context_binary", path).out.split())
+    assert "state: cell = new cell; 8 bytes" in told
+    assert "state: keys = new keys, cell = new cell; 8 rows, of which an inference adds 2; 264 bytes" in told
+    shown = json.loads(gputune("context-binary-utility", "--context_binary", path, "--json").out)
+    pairs = [[pair["axis"] for pair in graph.get("states", {}).get("pairs", ())] for graph in shown["graphs"]]
+    assert pairs == [[], [-1], [1, -1]]
+    report = json.loads(gputune("memory-report", "--context_binary", path, "--json").out)
+    assert [graph["state_bytes"] for graph in report["graphs"]] == [0, 8, 264]
 
 
 def test_of_several_what_a_group_of_them_needs(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_files_that_do_not_say_their_bound_get_it_from_their_tensors() -> None:
 def made_up(name: str = "net", arenas: tuple[int, ...] = (3000,)) -> MemoryReport:
     drawn = (ArenaTensor(f"<b>{name}", 0, 0, 1000, 0, 2), ArenaTensor("two", len(arenas) - 1, 1024, 1976, 1, 1))
     graph = GraphMemory(name, ("<b>one", "two", "three"), arenas, 2_000, drawn)
-    return MemoryReport("c.bin", "a device", 5_000_000, (graph, GraphMemory("empty", ("only",), (), 0, ())))
+    return MemoryReport("c.bin", "a device", 5_000_000, (graph, GraphMemory("empty", ("only",), (), 0, (), 4096)))
 
 
 @pytest.mark.parametrize("arenas", [(3000,), (1000, 3000)])
@@ -134,6 +134,7 @@ def test_the_page_says_all_and_nothing_of_a_file_becomes_markup(arenas: tuple[in
     assert html.count("<rect") == 2
     assert html.count('class="chart map"') == len(arenas)
     assert "This graph has no tensors between operations" in html
+    assert html.count("4,096 bytes beside the arenas") == html.count("Each state") == 1
 
 
 def test_bytes_are_told_in_their_best_unit() -> None:

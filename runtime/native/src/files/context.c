@@ -2,6 +2,7 @@
 #include "reading.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PREFIX_BYTES = 48, FRONT_BYTES = 84 };
@@ -44,6 +45,89 @@ static const gputune_tensor *shown(reader *reader, const tensor_record *tensors,
     return made;
 }
 
+/* Tensors by their names: a file may have very many. */
+typedef struct sorted_tensors {
+    const gputune_tensor **at;
+    size_t count;
+} sorted_tensors;
+
+static sorted_tensors sort_tensors(reader *reader, const gputune_tensor *tensors, size_t count) {
+    const gputune_tensor **sorted = rows(reader, &count, sizeof *sorted);
+    for (size_t i = 0; i < count; i++) sorted[i] = &tensors[i];
+    if (count) qsort(sorted, count, sizeof *sorted, by_name);
+    return (sorted_tensors){sorted, count};
+}
+
+/* NULL where there is none. */
+static const gputune_tensor *tensor_of(sorted_tensors tensors, const char *name) {
+    const char *const *const row = &name;
+    const gputune_tensor **found =
+        tensors.count ? bsearch(&row, tensors.at, tensors.count, sizeof *tensors.at, by_name) : NULL;
+    return found == NULL ? NULL : *found;
+}
+
+static void check_pair(reader *reader, const state_record *states, const state_pair *pair, sorted_tensors inputs,
+                       sorted_tensors outputs) {
+    const gputune_tensor *one = tensor_of(inputs, pair->input), *other = tensor_of(outputs, pair->output);
+    if (one == NULL || other == NULL || one->dtype != other->dtype || one->rank != other->rank ||
+        memcmp(one->shape, other->shape, one->rank * sizeof *one->shape))
+        MALFORMED(reader, "states: '%s' and '%s' are no pair of one dtype and shape", pair->input, pair->output);
+    else if (pair->axis != FIXED && (pair->axis < 0 || (uint64_t)pair->axis >= one->rank ||
+                                     one->shape[pair->axis] != states->capacity))
+        MALFORMED(reader, "states: '%s' has no such axis of %zu rows", pair->input, states->capacity);
+}
+
+/* Whether there are a length, tokens and a capacity exactly where rows grow. */
+static bool lengths_fit(const state_record *states, sorted_tensors inputs) {
+    bool grows = false;
+    for (size_t i = 0; i < states->pair_count; i++) grows |= states->pairs[i].axis != FIXED;
+    if (!grows)
+        return !*states->length && !states->tokens && !states->capacity && !states->token_input_count &&
+               !states->token_output_count;
+    const gputune_tensor *length = tensor_of(inputs, states->length);
+    return states->tokens && states->tokens <= states->capacity && states->capacity <= LARGEST_CAPACITY &&
+           length != NULL && !strcmp(length->dtype, "int32") && length->nbytes == sizeof(int32_t);
+}
+
+static void check_tokens(reader *reader, const state_record *states, bool outputs,
+                         sorted_tensors tensors) {
+    const token_axis *tokens = outputs ? states->token_outputs : states->token_inputs;
+    const size_t count = outputs ? states->token_output_count : states->token_input_count;
+    for (size_t i = 0; i < count; i++) {
+        const gputune_tensor *found = tensor_of(tensors, tokens[i].name);
+        if (found == NULL || tokens[i].axis >= found->rank || found->shape[tokens[i].axis] != states->tokens)
+            MALFORMED(reader, "states: '%s' has no such axis of %zu tokens", tokens[i].name, states->tokens);
+    }
+}
+
+/* Each input or output has one part in a state. */
+static void check_once(reader *reader, const state_record *states, bool outputs) {
+    const token_axis *tokens = outputs ? states->token_outputs : states->token_inputs;
+    const size_t token_count = outputs ? states->token_output_count : states->token_input_count;
+    size_t count = states->pair_count + token_count + 1, at = 0;
+    const char **names = rows(reader, &count, sizeof *names);
+    if (names == NULL) return;
+    for (size_t i = 0; i < states->pair_count; i++)
+        names[at++] = outputs ? states->pairs[i].output : states->pairs[i].input;
+    for (size_t i = 0; i < token_count; i++) names[at++] = tokens[i].name;
+    if (!outputs) names[at++] = states->length;
+    if (!all_differ(reader, names, at, sizeof *names, by_name)) MALFORMED(reader, "states name a tensor twice");
+}
+
+static void check_states(reader *reader, const state_record *states, const gputune_graph_info *info) {
+    if (reader->code || states->length == NULL) return; /* or it has none */
+    const sorted_tensors inputs = sort_tensors(reader, info->inputs, info->input_count),
+                         outputs = sort_tensors(reader, info->outputs, info->output_count);
+    if (!states->pair_count) MALFORMED(reader, "states without a pair");
+    for (size_t i = 0; i < states->pair_count; i++) check_pair(reader, states, &states->pairs[i], inputs, outputs);
+    if (!reader->code && !lengths_fit(states, inputs))
+        MALFORMED(reader, "states whose length, tokens and capacity do not fit");
+    check_tokens(reader, states, false, inputs);
+    check_tokens(reader, states, true, outputs);
+    check_once(reader, states, false);
+    check_once(reader, states, true);
+}
+
 void check_graph(reader *reader, void *row) {
     graph_record *graph = row;
     gputune_graph_info *info = &graph->info;
@@ -61,6 +145,7 @@ void check_graph(reader *reader, void *row) {
                   (int)COUNTER_BYTES);
     info->inputs = shown(reader, graph->inputs, info->input_count);
     info->outputs = shown(reader, graph->outputs, info->output_count);
+    check_states(reader, &graph->states, info);
 }
 
 void check_section(reader *reader, void *row) {
@@ -178,7 +263,7 @@ static void check(reader *reader, const context *context) {
     for (size_t i = 0; i < context->packing_count && !reader->code; i++) {
         const graph_record *graph = &context->packing[i];
         if (graph->arena_count != 1 || graph->info.input_count || graph->info.output_count || graph->persistent_count ||
-            graph->counter_bytes)
+            graph->counter_bytes || graph->states.pair_count)
             MALFORMED(reader, "packing '%s' must have one arena, and nothing that only graphs have", graph->info.name);
         check_launches(reader, &unpacked, graph, read);
     }

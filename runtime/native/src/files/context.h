@@ -43,6 +43,23 @@ typedef struct tensor_record {
     memory_type memory_type;
 } tensor_record;
 
+enum { FIXED = -1 };
+typedef struct state_pair { /* an output that becomes an input of the next inference */
+    const char *input, *output;
+    int64_t axis; /* of the rows that grow, or FIXED */
+} state_pair;
+typedef struct token_axis { /* an input or output with a row for each token */
+    const char *name;
+    size_t axis;
+} token_axis;
+typedef struct state_record { /* what a graph remembers between inferences; without pairs: nothing */
+    const char *length; /* the input that says how many rows are there; "": all pairs are fixed */
+    size_t tokens, capacity; /* rows that an inference adds, and rows of growing pairs */
+    const token_axis *token_inputs, *token_outputs;
+    const state_pair *pairs;
+    size_t token_input_count, token_output_count, pair_count;
+} state_record;
+
 typedef struct graph_record {
     gputune_graph_info info;
     const tensor_record *inputs, *outputs; /* how many there are says info, and how many launches */
@@ -53,6 +70,7 @@ typedef struct graph_record {
     uint64_t arena_bound_bytes; /* what no plan of the arenas can do without; 0: unknown */
     enum { SUB_BUFFERS, BUFFERS, SVM, OFFSETS } argument_form; /* how launches are given what lies in arenas */
     bool one_by_one;            /* the configuration wants no recorded queue */
+    state_record states;
 } graph_record;
 
 typedef struct section {

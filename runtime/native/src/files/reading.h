@@ -174,7 +174,7 @@ typedef struct status_name {
 extern const status_name STATUS_NAMES[];
 extern const uint64_t FORMAT_VERSION, REQUIRING_VERSION, LARGEST_HEADER_BYTES, LARGEST_MEMORY_BLOCK_BYTES,
     LARGEST_ARENA_BYTES, LARGEST_TENSOR_BYTES, COUNTER_BYTES, PACKAGE_VERSION, MOST_CONTEXTS, LARGEST_INDEX_BYTES,
-    LARGEST_SECTION_BYTES, MOST_INFLATED;
+    LARGEST_SECTION_BYTES, MOST_INFLATED, LARGEST_CAPACITY;
 void check_identity(reader *reader, void *row);
 void check_tensor(reader *reader, void *row);
 void check_graph(reader *reader, void *row);

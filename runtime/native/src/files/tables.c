@@ -15,13 +15,14 @@ const uint64_t MOST_CONTEXTS = 256;
 const uint64_t LARGEST_INDEX_BYTES = 67108864;
 const uint64_t LARGEST_SECTION_BYTES = 72057594037927936;
 const uint64_t MOST_INFLATED = 1032;
+const uint64_t LARGEST_CAPACITY = 2147483647;
 typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 && LONGEST == 2 && OFFSET_BYTES == 16 &&
-    GPUTUNE_MOST_DIMENSIONS == 16 ? 1 : -1];
+    GPUTUNE_MOST_DIMENSIONS == 16 && FIXED == -1 ? 1 : -1];
 
 const char *const DTYPES[] = {"float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
     "uint16", "uint8", "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
-const char *const FEATURES[] = {"offset_arguments", "device_features", "compressed_sections", NULL};
+const char *const FEATURES[] = {"offset_arguments", "device_features", "compressed_sections", "states", NULL};
 const uint8_t DTYPE_BYTES[] = {4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
 const status_name STATUS_NAMES[] = {
     {-1, "CL_DEVICE_NOT_FOUND"},
@@ -223,11 +224,37 @@ static const form LAUNCH = {
         {"offsets", A_FLAG, IN(launch, offsets), .optional = true},
     }};
 
+static const form STATE_PAIR = {
+    .what = "state", .row_bytes = sizeof(state_pair), .least_bytes = 22,
+    .count = 3, .fields = (const field[]){
+        {"input", A_TEXT, IN(state_pair, input)},
+        {"output", A_TEXT, IN(state_pair, output)},
+        {"axis", A_SIGNED, IN(state_pair, axis)},
+    }};
+
+static const form TOKEN_AXIS = {
+    .what = "tokens", .row_bytes = sizeof(token_axis), .least_bytes = 13,
+    .count = 2, .fields = (const field[]){
+        {"name", A_TEXT, IN(token_axis, name)},
+        {"axis", A_NUMBER, IN(token_axis, axis)},
+    }};
+
+static const form STATES = {
+    .what = "states", .row_bytes = sizeof(state_record), .least_bytes = 63,
+    .count = 6, .fields = (const field[]){
+        {"length", A_TEXT, IN(state_record, length)},
+        {"tokens", A_NUMBER, IN(state_record, tokens)},
+        {"capacity", A_NUMBER, IN(state_record, capacity)},
+        {"token_inputs", ROWS, MANY(state_record, token_inputs, token_input_count), .form = &TOKEN_AXIS},
+        {"token_outputs", ROWS, MANY(state_record, token_outputs, token_output_count), .form = &TOKEN_AXIS},
+        {"pairs", ROWS, MANY(state_record, pairs, pair_count), .form = &STATE_PAIR},
+    }};
+
 static const char *const ARGUMENT_FORMS[] = {[SUB_BUFFERS] = "sub_buffers", [BUFFERS] = "buffers", [SVM] = "svm",
     [OFFSETS] = "offsets", NULL};
 static const form GRAPH = {
     .what = "graph", .row_bytes = sizeof(graph_record), .least_bytes = 47,
-    .check = check_graph, .count = 9, .fields = (const field[]){
+    .check = check_graph, .count = 10, .fields = (const field[]){
         {"name", A_TEXT, IN(graph_record, info.name)},
         {"inputs", ROWS, MANY(graph_record, inputs, info.input_count), .form = &TENSOR},
         {"outputs", ROWS, MANY(graph_record, outputs, info.output_count), .form = &TENSOR},
@@ -237,6 +264,7 @@ static const form GRAPH = {
         {"counter_bytes", A_NUMBER, IN(graph_record, counter_bytes), .optional = true},
         {"arena_bound_bytes", A_NUMBER, IN(graph_record, arena_bound_bytes), .optional = true},
         {"argument_form", A_CHOICE, IN(graph_record, argument_form), .names = ARGUMENT_FORMS, .optional = true},
+        {"states", A_ROW, IN(graph_record, states), .form = &STATES, .optional = true},
     }};
 
 static const form FILE_RECORD = {
