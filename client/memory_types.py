@@ -1,7 +1,7 @@
 """Define which memory an application gives for a model's inputs and outputs.
 
 It gives arrays ("raw") or memory handles ("memhandle"). For memory handles, a context allocates nothing when it is
-loaded. An inference accepts either kind.
+loaded. An inference accepts either kind. What a state keeps has its memory, so that counts as a handle.
 """
 
 from __future__ import annotations
@@ -61,14 +61,21 @@ class MemoryTypes:
 
     def applied(self, graph: GraphRecord) -> GraphRecord:
         """Return the graph with its tensors of these types."""
+        pairs = () if graph.states is None else graph.states.pairs
 
-        def typed(tensors: tuple[TensorRecord, ...]) -> tuple[TensorRecord, ...]:
-            return tuple(replace(one, memory_type=self._of(graph.name, one.name)) for one in tensors)
+        def typed(tensors: tuple[TensorRecord, ...], kept: Collection[str]) -> tuple[TensorRecord, ...]:
+            return tuple(
+                replace(
+                    one, memory_type=self._of(graph.name, one.name, "memhandle" if one.name in kept else self.every)
+                )
+                for one in tensors
+            )
 
-        return replace(graph, inputs=typed(graph.inputs), outputs=typed(graph.outputs))
+        inputs, outputs = {pair.input for pair in pairs}, {pair.output for pair in pairs}
+        return replace(graph, inputs=typed(graph.inputs, inputs), outputs=typed(graph.outputs, outputs))
 
-    def _of(self, graph: str, tensor: str) -> MemoryType:
-        return self.named.get(f"{graph}:{tensor}", self.named.get(tensor, self.every))
+    def _of(self, graph: str, tensor: str, otherwise: MemoryType) -> MemoryType:
+        return self.named.get(f"{graph}:{tensor}", self.named.get(tensor, otherwise))
 
     def __str__(self) -> str:
         return ",".join([self.every, *(f"{name}={kind}" for name, kind in self.named.items())])

@@ -219,6 +219,7 @@ def _graph(
         arena_bytes=storage.placement.arenas,
         arena_bound_bytes=storage.placement.bound_bytes,
         argument_form=limits.argument_form,
+        states=plan.states,
     )
     return graph, accesses, storage
 

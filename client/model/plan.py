@@ -7,6 +7,7 @@ from typing import Any
 from gputune.client.model.graph import Array, Exactness
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import TensorSpec
+from gputune.runtime.context.states import StateRecord
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Plan:
     layout. `aliases` maps each view to the tensor whose memory it is; an input, an output and a constant is never
     a view. `holds` says which tensor of the graph lies in a device tensor; what one node's operations hand to each
     other is none. `constant_inputs` are the model's inputs that are constants, which no application gives. `exactness`
-    says how quantised nodes are computed, if there are any.
+    says how quantised nodes are computed, if there are any; `states` which outputs become inputs of the next inference.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Plan:
     holds: Mapping[str, GraphTensor] = field(default_factory=dict)
     constant_inputs: Mapping[str, Array] = field(default_factory=dict)
     exactness: Exactness | None = None
+    states: StateRecord | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

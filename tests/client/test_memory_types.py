@@ -11,6 +11,7 @@ from gputune.client.memory_types import RAW, MemoryTypes
 from gputune.client.run.onnx_backend import GputuneBackend
 from gputune.runtime import MemHandle, load
 from gputune.runtime.context.records import GraphRecord, TensorRecord
+from gputune.runtime.context.states import FIXED, StatePair, StateRecord
 from tests.client import models
 from tests.client.commands import Generate, Generated
 
@@ -38,6 +39,13 @@ def test_types_are_of_all_tensors_or_of_single_ones(text: str, types: list[str])
     assert types_of(str(MemoryTypes.parse(text))) == types
     assert replace(MemoryTypes.parse(text).applied(GRAPH), inputs=GRAPH.inputs, outputs=GRAPH.outputs) == GRAPH
     assert RAW.applied(GRAPH) == GRAPH
+
+
+@pytest.mark.parametrize(("text", "types"), [("raw", ["memhandle", "raw", "memhandle"]), ("x=raw,y=raw", ["raw"] * 3)])
+def test_what_a_state_keeps_counts_as_a_handle(text: str, types: list[str]) -> None:
+    states = StateRecord("", 0, 0, (), (), (StatePair("x", "y", FIXED),))
+    graph = MemoryTypes.parse(text).applied(replace(GRAPH, states=states))
+    assert [tensor.memory_type for tensor in (*graph.inputs, *graph.outputs)] == types
 
 
 @pytest.mark.parametrize(
