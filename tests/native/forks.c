@@ -1,7 +1,7 @@
 /* A fork of a process that uses all objects of gputune.h: every use is refused there at once, and closing touches
  * neither the driver nor votes nor files.
  *
- * forks LIBRARY CONTEXT FOLDER: the OpenCL library, a context of tests/native/fake.py, and where a log may lie. */
+ * forks LIBRARY CONTEXT FOLDER: the OpenCL library, a context of tests/native/stateful.py, and where a log may lie. */
 #define _GNU_SOURCE /* memfd_create */
 #include "profiling/profile.c" /* into whose stream this writes */
 
@@ -25,6 +25,7 @@ static gputune_group *group;
 static gputune_graph *graphs[2];
 static gputune_profile *profile;
 static gputune_memory *memories[3];
+static gputune_state *states[2];
 static atomic_int ended;
 static int descriptor;
 
@@ -62,6 +63,8 @@ static void open_all(const char *library, const char *context, const char *log) 
     good = good && !gputune_allocate(device, NBYTES, &memories[0], &error);
     good = good && !gputune_wrap(device, input, NBYTES, &memories[1], &error);
     good = good && !gputune_import(device, descriptor, 0, NBYTES, &memories[2], &error);
+    for (int i = 0; i < 2 && good; i++) good = !gputune_open_state(graphs[i], &states[i], &error);
+    for (int i = 0; i < 2 && good; i++) good = !gputune_use_state(graphs[i], states[i], &error);
     for (int i = 0; i < 2 && good; i++) good = !infer(graphs[i], false, &error) && !infer(graphs[i], true, &error);
     check(good, error.message);
     while (atomic_load(&ended) < 2) usleep(1000);
@@ -69,6 +72,7 @@ static void open_all(const char *library, const char *context, const char *log) 
 
 static void close_all(void) {
     for (int i = 0; i < 3; i++) gputune_free(memories[i]);
+    for (int i = 0; i < 2; i++) gputune_close_state(states[i]);
     for (int i = 0; i < 2; i++) gputune_unload(graphs[i]);
     check(gputune_close_profile(profile, NULL) == GPUTUNE_OK, "the profile is not closed");
     gputune_close_group(group);
@@ -82,6 +86,7 @@ static void use_all(const char *log) {
     gputune_graph *graph;
     gputune_group *opened;
     gputune_memory *memory;
+    gputune_state *state;
     gputune_profile *recorded;
     gputune_counters total, last;
     gputune_importer importers[GPUTUNE_IMPORTERS];
@@ -98,7 +103,10 @@ static void use_all(const char *log) {
         gputune_record(graphs[1], NULL, &error), gputune_open_profile(device, log, GPUTUNE_BASIC, &recorded, &error),
         gputune_record_marked(graphs[0], profile, &error), gputune_write_marks(profile, &error),
         gputune_profile_take(profile, NULL, &nbytes, &error), gputune_set_perf_profile(graphs[0], "balanced", &error),
-        gputune_set_perf_profile(graphs[0], NULL, &error)};
+        gputune_set_perf_profile(graphs[0], NULL, &error), gputune_open_state(graphs[0], &state, &error),
+        gputune_use_state(graphs[0], NULL, &error), gputune_copy_state(states[0], &state, &error),
+        gputune_reset_state(states[0], &error), gputune_rewind_state(states[0], 0, &error),
+        gputune_read_state(states[0], "a", output, NBYTES, &error)};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         printf("%zu: %s\n", i, gputune_code_name(codes[i]));
         check(codes[i] == GPUTUNE_FORKED_PROCESS, "a fork may use the device");

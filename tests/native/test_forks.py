@@ -7,7 +7,8 @@ import pytest
 
 from gputune.runtime.native.binding import Native
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment
-from tests.native.fake import HERE, doubling_context, fake_library
+from tests.native.fake import HERE, fake_library
+from tests.native.stateful import stateful_context
 
 STRICT = ("-std=c11", "-Wall", "-Wextra")
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
@@ -20,13 +21,13 @@ def test_a_fork_is_refused_at_once_and_closes_without_the_driver(
     """Also where another thread had the device's turn; leaks are those of the driver's objects alone."""
     sources = [path for path in SOURCES if path.name != "profile.c"]
     program = compiled("forks", [HERE / "forks.c", *sources], (*OPTIMISED, *flags), STRICT)
-    library, context = fake_library(flags), doubling_context(tmp_path / "a.bin")
+    library, context = fake_library(flags), stateful_context(tmp_path / "a.bin", {"main": 0})
     (tmp_path / "suppressed").write_text("leak:libOpenCL_fake\nleak:libdl\n")
     variables = {"XDG_RUNTIME_DIR": str(tmp_path), "LSAN_OPTIONS": f"suppressions={tmp_path / 'suppressed'}"}
     command = [program, library, context, tmp_path]
     ran = subprocess.run(command, env=environment() | variables, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     *refused, last = ran.stdout.splitlines()
-    assert (len(refused), last) == (20, "goes on")
+    assert (len(refused), last) == (26, "goes on")
     log = (tmp_path / "profile.log").read_bytes()
     assert log.count(b"not written yet") == 1

@@ -63,7 +63,7 @@ def test_each_part_of_a_graph_has_a_header_and_no_header_includes_itself() -> No
         path.name: re.findall(r'^#include "(?:[\w.]+/)*(\w+\.h)"', path.read_text(encoding="utf-8"), re.MULTILINE)
         for path in C_FILES
     }
-    for name in ("graph", "inference", "launches", "persistent", "profile", "programs", "recorded"):
+    for name in ("graph", "inference", "launches", "persistent", "profile", "programs", "recorded", "states"):
         assert included[f"{name}.c"][0] == f"{name}.h"
     assert circles({name: set(others) for name, others in included.items()}) == {}
 

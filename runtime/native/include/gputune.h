@@ -73,6 +73,7 @@ typedef struct gputune_device gputune_device; /* an open OpenCL device */
 typedef struct gputune_memory gputune_memory; /* memory that a device uses in place */
 typedef struct gputune_group gputune_group;   /* arenas that several graphs share, one inference at a time */
 typedef struct gputune_graph gputune_graph;   /* a loaded graph */
+typedef struct gputune_state gputune_state;     /* what graphs remember between inferences */
 typedef struct gputune_profile gputune_profile; /* an open profile log */
 typedef struct gputune_power gputune_power;     /* the controls of a device's clocks and power */
 typedef struct gputune_votes gputune_votes;     /* what one instance asks of them */
@@ -332,6 +333,35 @@ void gputune_tensor_counters_of(gputune_graph *graph, bool output, size_t place,
                                 gputune_tensor_counters *last);
 /* Write what loading did for an input or output. */
 void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, gputune_tensor_counters *load);
+
+/* --- states ------------------------------------------------------------------------------------------------------ */
+
+/* A graph may have outputs that are inputs of its next inference, as decoders and recurrent models have. You may give
+ * and take them as other tensors, or open a state: memory of the device, zeros at first, through which no byte passes
+ * to the host. A state is for one thread at a time. It may be closed after its graph is unloaded. */
+
+/* Open a state for a graph, and for those that remember the same: of a context that has graphs for 8 tokens and for 1,
+ * both use one state. */
+gputune_code gputune_open_state(gputune_graph *graph, gputune_state **state, gputune_error *error);
+/* Make inferences from now on use a state; NULL ends that. Give no value then for what belongs to it, and give others
+ * by their names. A good inference moves the state on; after another one, it is as it was before. */
+gputune_code gputune_use_state(gputune_graph *graph, gputune_state *state, gputune_error *error);
+/* Return how many rows are remembered, and how many there is room for; both are 0 of a state that does not grow. */
+size_t gputune_state_length(const gputune_state *state);
+size_t gputune_state_capacity(const gputune_state *state);
+/* Return the bytes of device memory of a state. */
+size_t gputune_state_bytes(const gputune_state *state);
+/* Forget rows behind the first `length`, such as those of padding. A state with a tensor that does not grow cannot. */
+gputune_code gputune_rewind_state(gputune_state *state, size_t length, gputune_error *error);
+/* Forget everything. If that fails, everything is remembered. */
+gputune_code gputune_reset_state(gputune_state *state, gputune_error *error);
+/* Open another state that remembers the same. */
+gputune_code gputune_copy_state(gputune_state *state, gputune_state **copy, gputune_error *error);
+/* Read what is remembered for an input of this name; rows behind the length have any content. */
+gputune_code gputune_read_state(gputune_state *state, const char *name, void *data, size_t nbytes,
+                                gputune_error *error);
+/* Close a state; graphs that use it have none from then on. */
+void gputune_close_state(gputune_state *state);
 
 /* --- clocks and power -------------------------------------------------------------------------------------------- */
 

@@ -149,6 +149,22 @@ struct Graph : Owned<gputune_graph, gputune_unload> {
     void set_perf_profile(const char *preset) { call(gputune_set_perf_profile, get(), preset); }
 };
 
+// Remember what a graph makes for its next inference. A state is opened for a graph, and used by it and its like.
+struct State : Owned<gputune_state, gputune_close_state> {
+    explicit State(Graph &graph) : Owned(gputune_open_state, graph.get()) {}
+    State copy() { return State(this); }
+    void use(Graph &graph) { call(gputune_use_state, graph.get(), get()); }
+    std::size_t length() const { return gputune_state_length(get()); }
+    std::size_t capacity() const { return gputune_state_capacity(get()); }
+    std::size_t nbytes() const { return gputune_state_bytes(get()); }
+    void rewind(std::size_t length) { call(gputune_rewind_state, get(), length); }
+    void reset() { call(gputune_reset_state, get()); }
+    void read(const char *name, void *data, std::size_t nbytes) { call(gputune_read_state, get(), name, data, nbytes); }
+
+private:
+    explicit State(State *of) : Owned(gputune_copy_state, of->get()) {}
+};
+
 } // namespace gputune
 
 #endif

@@ -56,6 +56,11 @@ gputune_code use_memory(gputune_graph *graph, place *place, cl_mem memory, size_
     return code;
 }
 
+gputune_code refuse_taken(const gputune_graph *graph, const tensor *tensor, gputune_error *error) {
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' of graph '%s' %s", tensor->kind, tensor->record->name,
+                graph->record->info.name, tensor->linked ? "is linked to another graph" : "belongs to its state");
+}
+
 /* The range of an argument, made where it is the first. The last one is in front, because a launch reads what the one
  * before it wrote. */
 static gputune_code range_of(gputune_graph *graph, place *place, const argument *wanted, range **found,

@@ -54,6 +54,8 @@ typedef struct tensor {
     const char *kind; /* "input" or "output" */
     bool for_handles, given;
     bool linked, copied; /* linked: to another graph, for good; copied: its data is needed no more */
+    bool remembered;     /* it belongs to the graph's state */
+    cl_mem kept;         /* that state's memory for it in this inference, or NULL */
     place *place;
     held *own;
     void *data;
@@ -106,6 +108,9 @@ struct gputune_graph {
     bool asked;             /* recorded.c: it is known how the device records launches */
     recorder *recorder, *recorders; /* NULL or one of these: what records the next inference */
     marked *marked; /* NULL: it has no persistent form */
+    gputune_state *state;     /* that inferences use; NULL: none */
+    struct remembered *pairs; /* states.c: the tensors of states, once they are known */
+    tensor *length;           /* the input that says how many rows a state has; NULL: it does not grow */
     async *async;
     gputune_votes *votes;
     uint64_t load_ns;
@@ -146,8 +151,8 @@ void release_all(gputune_device *device, holdings *holdings);
 bool use_held(gputune_graph *graph, held *held);
 void leave_held(gputune_graph *graph);
 
-/* inference.c: that a tensor is given which is linked. */
-gputune_code refuse_linked(const gputune_graph *graph, const tensor *tensor, gputune_error *error);
+/* binding.c: that a tensor is given which is linked, or belongs to a state. */
+gputune_code refuse_taken(const gputune_graph *graph, const tensor *tensor, gputune_error *error);
 
 /* async.c: what gputune_run_async needs, and what runs an inference then; closing waits for all that was asked for. */
 typedef gputune_code run_one(gputune_graph *graph, const gputune_value *inputs, size_t input_count,

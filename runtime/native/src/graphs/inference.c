@@ -4,6 +4,7 @@
 #include "persistent.h"
 #include "../profiling/profile.h"
 #include "recorded.h"
+#include "states.h"
 
 #include <string.h>
 
@@ -47,6 +48,8 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     const size_t nbytes = tensor->record->nbytes;
     tensor->copied = false;
     if (tensor->linked) return GPUTUNE_OK;
+    if (tensor->kept)
+        return place->memory == tensor->kept ? GPUTUNE_OK : use_memory(graph, place, tensor->kept, nbytes, error);
     if (memory && memory->memory) {
         if (place->memory != memory->memory)
             TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
@@ -97,11 +100,12 @@ static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t
     *since_ns = now;
 }
 
-/* Whether an inference is to be over when it returns: one does that gives all that it makes to other graphs, and needs
- * nothing of the caller's any more. The next on its stream follows it. */
+/* Whether an inference is to be over when it returns: one is not that gives all that it makes to other graphs, needs
+ * nothing of the caller's any more and moves no state on. The next on its stream follows it. */
 static bool waits(const gputune_graph *graph) {
     const size_t inputs = graph->record->info.input_count;
     bool feeds = false;
+    if (graph->state) return true;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         const tensor *tensor = &graph->tensors[i];
         if (tensor->memory || (tensor->data && !tensor->copied)) return true;
@@ -221,15 +225,10 @@ static tensor *tensor_for(tensor *tensors, size_t count, const char *name, size_
     return NULL;
 }
 
-gputune_code refuse_linked(const gputune_graph *graph, const tensor *tensor, gputune_error *error) {
-    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' of graph '%s' is linked to another graph", tensor->kind,
-                tensor->record->name, graph->record->info.name);
-}
-
 static gputune_code set_value(gputune_graph *graph, tensor *tensor, const gputune_value *value, gputune_error *error) {
     gputune_memory *memory = value->memory;
     const char *const name = tensor->record->name;
-    if (tensor->linked) return refuse_linked(graph, tensor, error);
+    if (tensor->linked || tensor->remembered) return refuse_taken(graph, tensor, error);
     if (tensor->given) return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' is given twice", tensor->kind, name);
     if (!memory == !value->data)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' needs either data or memory", tensor->kind, name);
@@ -261,7 +260,7 @@ static gputune_code set_values(gputune_graph *graph, const gputune_value *values
         TRY(set_value(graph, tensor, &values[i], error));
     }
     for (size_t i = 0; i < has && !outputs; i++)
-        if (!tensors[i].given && !tensors[i].linked)
+        if (!tensors[i].given && !tensors[i].linked && !tensors[i].remembered)
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' needs the input '%s'", info->name,
                         tensors[i].record->name);
     return GPUTUNE_OK;
@@ -302,10 +301,12 @@ gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size
     if (!code) code = check_apart(graph, error);
     const bool timed = graph->recorder && record_times(graph->recorder); /* on a queue of its own */
     if (!code && timed) code = settle(graph->stream, error);
+    if (!code) code = states_begin(graph, error);
     if (!code) {
         claim(graph);
         code = run(graph, error);
         release(graph);
+        states_end(graph, code);
     }
     mutex_unlock(&graph->stream->turn);
     return code;

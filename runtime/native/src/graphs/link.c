@@ -22,7 +22,8 @@ static gputune_code find_end(end *found, bool output, const char *name, gputune_
     if (!found->tensor)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' has no %s '%s'", info->name,
                     output ? "output" : "input", name);
-    return found->tensor->linked ? refuse_linked(graph, found->tensor, error) : GPUTUNE_OK;
+    const bool taken = found->tensor->linked || found->tensor->remembered;
+    return taken ? refuse_taken(graph, found->tensor, error) : GPUTUNE_OK;
 }
 
 /* A tensor's type and shape in words. */

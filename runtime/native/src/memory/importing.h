@@ -106,6 +106,9 @@ void drop_host(gputune_memory *memory);
 
 /* --- memory.c --- */
 
+/* Has launches that still use memory which is going to be freed use other memory: drivers abort where an argument is
+ * freed. Takes the turn of the device for granted. */
+void forget_memory(gputune_device *device, cl_mem memory);
 bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 
 #endif

@@ -171,16 +171,19 @@ gputune_code gputune_end_host(gputune_memory *memory, gputune_error *error) {
 
 /* --- its end ------------------------------------------------------------------------------------------------------ */
 
-/* Launches that still use it get other memory before: drivers abort when memory is freed that is an argument. */
-static void forget(gputune_memory *memory) {
-    for (gputune_graph *one = memory->device->graphs; one; one = one->next) recorded_forget(one, memory->memory);
-    for (gputune_graph *graph = memory->device->graphs; graph; graph = graph->next)
+void forget_memory(gputune_device *device, cl_mem memory) {
+    for (gputune_graph *one = device->graphs; one; one = one->next) recorded_forget(one, memory);
+    for (gputune_graph *graph = device->graphs; graph; graph = graph->next)
         for (size_t i = 0; i < graph->tensor_count; i++) {
             const tensor *tensor = &graph->tensors[i];
-            if (tensor->place->memory == memory->memory)
+            if (tensor->place->memory == memory)
                 use_memory(graph, tensor->place, tensor->own ? tensor->own->memory : NULL,
                            tensor->record->nbytes, NULL);
         }
+}
+
+static void forget(gputune_memory *memory) {
+    forget_memory(memory->device, memory->memory);
     if (memory->of_host) give_to_device(memory, &memory->device->stream, NULL);
     finish(&memory->device->stream, NULL);
     drop_buffer(memory);

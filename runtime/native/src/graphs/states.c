@@ -1,0 +1,307 @@
+/* What graphs remember between inferences.
+ *
+ * Each pair of a state has two buffers: an inference reads one and writes the other. They change places when it has
+ * ended well, so that what was remembered is there until then, and no byte of it passes through the host. Clearing a
+ * state does the same. A state has no arguments of its own: graphs bind its buffers as they bind an application's
+ * memory. Whoever uses a state has it alone (`busy`); others are refused, as waiting would only hide a race. */
+#include "states.h"
+
+#include "../memory/importing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNIT_BYTES = 4 }; /* devices fill memory in these */
+
+struct gputune_state {
+    gputune_device *device;
+    gputune_file *file; /* which has the record; this is one of its owners */
+    const graph_record *record;
+    bool busy; /* with atomics */
+    size_t turn; /* which buffers hold what is remembered */
+    int32_t length;
+    size_t nbytes; /* of all buffers, which the device counts */
+    struct kept {
+        const gputune_tensor *tensor;
+        size_t nbytes;
+        cl_mem buffers[2];
+    } kept[]; /* as the pairs of the record */
+};
+
+/* A pair of a graph: where its tensors are, and which one of the state's it is. */
+struct remembered {
+    tensor *input, *output;
+    size_t place;
+};
+
+/* --- who uses it -------------------------------------------------------------------------------------------------- */
+
+static gputune_code take(gputune_state *state, gputune_error *error) {
+    TRY(check_here(state->device, error));
+    if (!__atomic_exchange_n(&state->busy, true, __ATOMIC_ACQUIRE)) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "the state is used by another thread: each thread needs its own");
+}
+
+static void leave(gputune_state *state) { __atomic_store_n(&state->busy, false, __ATOMIC_RELEASE); }
+
+/* --- making and closing ------------------------------------------------------------------------------------------- */
+
+static const gputune_tensor *input_of(const graph_record *record, const char *name) {
+    const gputune_tensor *one = record->info.inputs;
+    while (strcmp(one->name, name)) one++; /* the file was checked: there is one */
+    return one;
+}
+
+static gputune_code allocate_kept(gputune_state *state, gputune_error *error) {
+    const state_record *states = &state->record->states;
+    for (size_t i = 0; i < states->pair_count; i++) {
+        struct kept *kept = &state->kept[i];
+        kept->tensor = input_of(state->record, states->pairs[i].input);
+        kept->nbytes = (kept->tensor->nbytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+        for (size_t j = 0; j < 2; j++) {
+            TRY(allocate(state->device, 0, kept->nbytes, NULL, &kept->buffers[j], error));
+            state->nbytes += kept->nbytes;
+            __atomic_add_fetch(&state->device->held_bytes, kept->nbytes, __ATOMIC_RELAXED);
+        }
+    }
+    return GPUTUNE_OK;
+}
+
+/* Writes the buffers that hold nothing, zeros or what another state remembers, and has them hold it. */
+static gputune_code replace(gputune_state *state, const gputune_state *other, gputune_error *error) {
+    const opencl *cl = &state->device->cl;
+    stream *stream = &state->device->stream;
+    gputune_code code = GPUTUNE_OK;
+    stream_take(stream);
+    for (size_t i = 0; i < state->record->states.pair_count && !code; i++) {
+        const struct kept *kept = &state->kept[i];
+        const cl_mem to = kept->buffers[!state->turn], from = other ? other->kept[i].buffers[other->turn] : NULL;
+        code = other ? checked(error, "copying a state",
+                               cl->EnqueueCopyBuffer(stream->queue, from, to, 0, 0, kept->nbytes, 0, NULL, NULL))
+                     : fill_buffer(stream, to, 0, kept->nbytes, error);
+    }
+    const gputune_code finished = finish(stream, code ? NULL : error);
+    stream_leave(stream);
+    code = code ? code : finished;
+    if (!code) state->turn = !state->turn, state->length = other ? other->length : 0;
+    return code;
+}
+
+static gputune_code make(const gputune_state *other, gputune_graph *graph, gputune_state **state,
+                         gputune_error *error) {
+    gputune_device *device = other ? other->device : graph->device;
+    const graph_record *record = other ? other->record : graph->record;
+    const size_t count = record->states.pair_count;
+    gputune_state *made = calloc(1, sizeof *made + count * sizeof *made->kept);
+    if (!made) return NO_MEMORY;
+    gputune_code code = add_user(device, error);
+    if (code) return free(made), code;
+    made->device = device;
+    made->record = record;
+    made->file = another_owner(other ? other->file : graph->file);
+    code = allocate_kept(made, error);
+    if (!code) code = replace(made, other, error);
+    if (code) gputune_close_state(made);
+    else *state = made;
+    return code;
+}
+
+gputune_code gputune_open_state(gputune_graph *graph, gputune_state **state, gputune_error *error) {
+    *state = NULL;
+    TRY(check_here(graph->device, error));
+    if (!graph->record->states.pair_count)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' has no state", graph->record->info.name);
+    return make(NULL, graph, state, error);
+}
+
+gputune_code gputune_copy_state(gputune_state *state, gputune_state **copy, gputune_error *error) {
+    *copy = NULL;
+    TRY(take(state, error));
+    const gputune_code code = make(state, NULL, copy, error);
+    leave(state);
+    return code;
+}
+
+/* Has a graph take all of its tensors from its caller again. */
+static void detach(gputune_graph *graph) {
+    for (size_t i = 0; i < graph->tensor_count; i++)
+        graph->tensors[i].remembered = false, graph->tensors[i].kept = NULL;
+    graph->state = NULL;
+}
+
+void gputune_close_state(gputune_state *state) {
+    if (!state) return;
+    gputune_device *device = state->device;
+    const bool here = is_here(device);
+    device_take(device);
+    for (gputune_graph *graph = here ? device->graphs : NULL; graph; graph = graph->next)
+        if (graph->state == state) detach(graph);
+    for (size_t i = 0; i < state->record->states.pair_count && here; i++)
+        for (size_t j = 0; j < 2; j++) {
+            if (!state->kept[i].buffers[j]) continue;
+            forget_memory(device, state->kept[i].buffers[j]);
+            device->cl.ReleaseMemObject(state->kept[i].buffers[j]);
+        }
+    device_leave(device);
+    __atomic_sub_fetch(&device->held_bytes, state->nbytes, __ATOMIC_RELAXED);
+    gputune_close(state->file);
+    free(state);
+    remove_user(device);
+}
+
+/* --- the state of a graph ----------------------------------------------------------------------------------------- */
+
+static tensor *tensor_of(gputune_graph *graph, bool output, const char *name) {
+    tensor *one = graph->tensors + (output ? graph->record->info.input_count : 0);
+    while (strcmp(one->record->name, name)) one++; /* the file was checked: there is one */
+    return one;
+}
+
+/* Finds the tensors of a graph's pairs, once. */
+static gputune_code find_pairs(gputune_graph *graph, gputune_error *error) {
+    const state_record *states = &graph->record->states;
+    if (graph->pairs) return GPUTUNE_OK;
+    struct remembered *made = pool_take(&graph->pool, states->pair_count, sizeof *made);
+    if (!made) return NO_MEMORY;
+    for (size_t i = 0; i < states->pair_count; i++)
+        made[i] = (struct remembered){tensor_of(graph, false, states->pairs[i].input),
+                                      tensor_of(graph, true, states->pairs[i].output), 0};
+    graph->length = *states->length ? tensor_of(graph, false, states->length) : NULL;
+    graph->pairs = made;
+    return GPUTUNE_OK;
+}
+
+static bool same_tensor(const gputune_tensor *one, const gputune_tensor *other) {
+    return !strcmp(one->name, other->name) && !strcmp(one->dtype, other->dtype) && one->rank == other->rank &&
+           !memcmp(one->shape, other->shape, one->rank * sizeof *one->shape);
+}
+
+/* Finds for each pair of a graph the state's that it is, by the input and the axis of rows. */
+static gputune_code match(gputune_graph *graph, const gputune_state *state, gputune_error *error) {
+    const state_pair *pairs = graph->record->states.pairs, *others = state->record->states.pairs;
+    const size_t count = graph->record->states.pair_count, has = state->record->states.pair_count;
+    bool fits = graph->device == state->device && count == has;
+    for (size_t i = 0; i < count && fits; i++) {
+        struct remembered *pair = &graph->pairs[i];
+        size_t tried = 0; /* from the same place on, where it usually is */
+        while (tried < has && !same_tensor(state->kept[(i + tried) % has].tensor, pair->input->record)) tried++;
+        pair->place = (i + tried) % has;
+        fits = tried < has && pairs[i].axis == others[pair->place].axis;
+    }
+    if (fits) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' cannot use this state: graph '%s', for which it was "
+                "opened, %s", graph->record->info.name, state->record->info.name,
+                graph->device == state->device ? "remembers other tensors" : "is on another device");
+}
+
+static gputune_code attach(gputune_graph *graph, gputune_state *state, gputune_error *error) {
+    const size_t count = graph->record->states.pair_count;
+    if (count) TRY(find_pairs(graph, error));
+    TRY(match(graph, state, error));
+    for (size_t i = 0; i < count; i++) {
+        if (graph->pairs[i].input->linked) return refuse_taken(graph, graph->pairs[i].input, error);
+        if (graph->pairs[i].output->linked) return refuse_taken(graph, graph->pairs[i].output, error);
+    }
+    if (graph->length && graph->length->linked) return refuse_taken(graph, graph->length, error);
+    for (size_t i = 0; i < count; i++) graph->pairs[i].input->remembered = graph->pairs[i].output->remembered = true;
+    if (graph->length) graph->length->remembered = true;
+    graph->state = state;
+    return GPUTUNE_OK;
+}
+
+gputune_code gputune_use_state(gputune_graph *graph, gputune_state *state, gputune_error *error) {
+    gputune_code code = GPUTUNE_OK;
+    TRY(check_here(graph->device, error));
+    stream_take(graph->stream);
+    if (state) code = attach(graph, state, error);
+    else detach(graph);
+    stream_leave(graph->stream);
+    return code;
+}
+
+/* --- an inference ------------------------------------------------------------------------------------------------- */
+
+gputune_code states_begin(gputune_graph *graph, gputune_error *error) {
+    const state_record *states = &graph->record->states;
+    gputune_state *state = graph->state;
+    if (!state) return GPUTUNE_OK;
+    TRY(take(state, error));
+    if ((size_t)state->length + states->tokens > states->capacity) {
+        leave(state);
+        return fail(error, GPUTUNE_LIMIT_EXCEEDED, "graph '%s' adds %zu rows to a state that has %d of %zu: rewind or "
+                    "reset it", graph->record->info.name, states->tokens, (int)state->length, states->capacity);
+    }
+    for (size_t i = 0; i < states->pair_count; i++) {
+        const struct remembered *pair = &graph->pairs[i];
+        pair->input->kept = state->kept[pair->place].buffers[state->turn];
+        pair->output->kept = state->kept[pair->place].buffers[!state->turn];
+    }
+    if (graph->length) graph->length->data = &state->length;
+    return GPUTUNE_OK;
+}
+
+void states_end(gputune_graph *graph, gputune_code code) {
+    gputune_state *state = graph->state;
+    if (!state) return;
+    if (!code) state->turn = !state->turn, state->length += (int32_t)graph->record->states.tokens;
+    leave(state);
+}
+
+/* --- what is remembered ------------------------------------------------------------------------------------------- */
+
+size_t gputune_state_length(const gputune_state *state) { return (size_t)state->length; }
+
+size_t gputune_state_capacity(const gputune_state *state) { return state->record->states.capacity; }
+
+size_t gputune_state_bytes(const gputune_state *state) { return state->nbytes; }
+
+gputune_code gputune_reset_state(gputune_state *state, gputune_error *error) {
+    TRY(take(state, error));
+    const gputune_code code = replace(state, NULL, error);
+    leave(state);
+    return code;
+}
+
+static gputune_code rewind_to(gputune_state *state, size_t length, gputune_error *error) {
+    const state_record *states = &state->record->states;
+    for (size_t i = 0; i < states->pair_count; i++)
+        if (states->pairs[i].axis == FIXED)
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "a state with '%s', which does not grow, cannot be rewound: "
+                        "copy it before, or reset it", states->pairs[i].input);
+    if (length > (size_t)state->length)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "a state of %d rows cannot be rewound to %zu", (int)state->length,
+                    length);
+    state->length = (int32_t)length;
+    return GPUTUNE_OK;
+}
+
+gputune_code gputune_rewind_state(gputune_state *state, size_t length, gputune_error *error) {
+    TRY(take(state, error));
+    const gputune_code code = rewind_to(state, length, error);
+    leave(state);
+    return code;
+}
+
+static gputune_code read_kept(gputune_state *state, const char *name, void *data, size_t nbytes, gputune_error *error) {
+    stream *stream = &state->device->stream;
+    size_t place = 0;
+    while (place < state->record->states.pair_count && strcmp(state->kept[place].tensor->name, name)) place++;
+    if (place == state->record->states.pair_count)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "the state has no '%s'", name);
+    const struct kept *kept = &state->kept[place];
+    if (nbytes != kept->tensor->nbytes)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "'%s' of the state has %zu bytes, there is room for %zu", name,
+                    kept->tensor->nbytes, nbytes);
+    stream_take(stream);
+    const gputune_code code = read_buffer(stream, kept->buffers[state->turn], data, nbytes, true, error);
+    stream_leave(stream);
+    return code;
+}
+
+gputune_code gputune_read_state(gputune_state *state, const char *name, void *data, size_t nbytes,
+                                gputune_error *error) {
+    TRY(take(state, error));
+    const gputune_code code = read_kept(state, name, data, nbytes, error);
+    leave(state);
+    return code;
+}

@@ -1,0 +1,13 @@
+/* What graphs remember between inferences. */
+#ifndef GPUTUNE_STATES_H
+#define GPUTUNE_STATES_H
+
+#include "graph.h"
+
+/* Gives the tensors of a state its memory for an inference, whose turn has come, and its length; without a state
+ * nothing. Fails where the state is used elsewhere or has no room. */
+gputune_code states_begin(gputune_graph *graph, gputune_error *error);
+/* Ends an inference that has begun so, with its code: if it is good, what it wrote is what is remembered. */
+void states_end(gputune_graph *graph, gputune_code code);
+
+#endif

@@ -1,0 +1,50 @@
+"""Write contexts for the library of fake_opencl.c whose graphs remember what they were given two inferences before."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
+from tests.native.fake import DEVICE, ELEMENTS, NBYTES, SOURCE
+
+CAPACITY = 8
+LATER = 8
+"""y is so many times the x of two inferences before."""
+PAIRS = ("a", "b")
+
+
+def stateful_context(path: Path, graphs: Mapping[str, int], axis: int = 0, row: int = ELEMENTS // CAPACITY) -> Path:
+    """Graphs, by name, that add so many rows to a state; 0: to a fixed one. Each computes next a = 2 x, next b = 2 a
+    and y = 2 b. One that grows also gives twice the length. axis: of the rows; row: elements of one."""
+    records = [
+        _graph(name, tokens, axis, (CAPACITY, row) if axis == 0 else (row, CAPACITY)) for name, tokens in graphs.items()
+    ]
+    programs = (ProgramRecord(SOURCE.encode(), SOURCE, ""),)
+    write_context(path, Context(records, programs, (), DEVICE.to_dict(), "fake", {}, {}, True))
+    return path
+
+
+def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int]) -> GraphRecord:
+    rows = (tokens or 1, ELEMENTS // (tokens or 1))
+    inputs = [TensorRecord("x", rows), *(TensorRecord(pair, shape, memory_type="memhandle") for pair in PAIRS)]
+    outputs = [TensorRecord("y", rows)]
+    outputs += [TensorRecord(f"next {pair}", shape, memory_type="memhandle") for pair in PAIRS]
+    stages = [(0, 1), (1, 2), (2, 0)]  # from inputs to outputs
+    if tokens:
+        inputs.append(TensorRecord("length", (), "int32"))
+        outputs.append(TensorRecord("twice the length", (), "int32"))
+        stages.append((3, 3))
+    nbytes = [NBYTES, NBYTES, NBYTES, 4]
+    launches = tuple(
+        LaunchRecord(
+            f"op {at}", "0" * 64, 0, "twice", (ELEMENTS,), (4,),
+            (BufferRef("input", at, 0, nbytes[at]), BufferRef("output", to, 0, nbytes[at])),
+        )
+        for at, to in stages
+    )  # fmt: skip
+    pairs = tuple(StatePair(pair, f"next {pair}", axis if tokens else FIXED) for pair in PAIRS)
+    states = StateRecord("", 0, 0, (), (), pairs)
+    if tokens:
+        states = StateRecord("length", tokens, CAPACITY, (TokenAxis("x", 0),), (TokenAxis("y", 0),), pairs)
+    return GraphRecord(name, tuple(inputs), tuple(outputs), launches, (), states=states)

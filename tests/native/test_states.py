@@ -1,0 +1,298 @@
+"""Test what graphs of the C runtime remember: by which inferences it moves on, what it costs, and what is refused."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.core.errors import ContextClosed, LimitExceeded
+from gputune.runtime.native.binding import Device, File, Graph, Native
+from gputune.runtime.native.counting import tensor_counters
+from gputune.runtime.native.memory import Array
+from gputune.runtime.native.states import State, use_state
+from tests.native.failures import FAILURES
+from tests.native.fake import ELEMENTS, Fake, doubling_context
+from tests.native.stateful import CAPACITY, LATER, stateful_context
+
+pytestmark = pytest.mark.usefixtures("all_is_released")
+STEPS = 10_000
+
+
+@pytest.fixture
+def file(native: Native, tmp_path: Path) -> Iterator[File]:
+    """One graph with a fixed state, and some that add rows to one that grows."""
+    graphs = {"fixed": 0, "one": 1, "two": 2, "four": 4}
+    with native.open(stateful_context(tmp_path / "a.bin", graphs)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def load(device: Device, file: File) -> Iterator[Callable[..., Graph]]:
+    with contextlib.ExitStack() as graphs:
+        yield lambda name, **how: graphs.enter_context(device.load(file, name, **how))
+
+
+@pytest.fixture
+def state(device: Device, load: Callable[..., Graph]) -> Iterator[State]:
+    with State.of(load("one"), device) as opened:
+        yield opened
+
+
+def step(graph: Graph, number: float) -> dict[str, Array]:
+    """Run a graph with its state on an x that is all of one number."""
+    shape = graph.info.inputs[0].shape
+    grows = any(tensor.name == "length" for tensor in graph.info.inputs)
+    outputs: dict[str, Array] = {"y": np.empty(shape, np.float32)}
+    outputs |= {"twice the length": np.empty((), np.int32)} if grows else {}
+    graph.run({"x": np.full(shape, number, np.float32)}, outputs)
+    return outputs
+
+
+def given(graph: Graph, number: float) -> float:
+    """Return y of such a step, which is all of one number."""
+    (found,) = set(step(graph, number)["y"].flat)
+    return float(found)
+
+
+@pytest.mark.parametrize("how", range(5))
+def test_what_an_inference_makes_is_what_the_next_one_reads(fake: Fake, native: Native, file: File, how: int) -> None:
+    """In each form of launches; no byte of it is copied, and nothing is allocated."""
+    fake.records(how, delay_ns=20_000)
+    with (
+        native.device(opencl=str(fake.path)) as device,
+        device.load(file, "fixed") as graph,
+        State.of(graph, device) as state,
+    ):
+        use_state(graph, state)
+        found = [given(graph, number) for number in range(40)]
+        assert found == [0, 0, *(LATER * number for number in range(38))]
+        total = graph.counters()[0]
+        assert total["bytes_copied"] == 40 * 2 * 4 * ELEMENTS, "x and y"
+        assert total["allocations"] == 0
+        for place in (1, 2):
+            for output in (False, True):
+                _, counted, _ = tensor_counters(native.call, graph.pointer, output, place)
+                assert (counted["bytes_copied"], counted["allocations"]) == (0, 0)
+        assert bool(total["recorded"]) == bool(how)
+
+
+def test_graphs_for_more_or_fewer_tokens_use_one_state(load: Callable[..., Graph], state: State) -> None:
+    assert (state.length, state.capacity, state.nbytes) == (0, CAPACITY, 2 * 2 * 4 * ELEMENTS)
+    lengths = []
+    for number, name in enumerate(("two", "four", "one", "one")):
+        graph = load(name)
+        use_state(graph, state)
+        made = step(graph, number + 1)
+        assert set(made["y"].flat) == {0 if number < 2 else LATER * (number - 1)}
+        lengths.append(int(made["twice the length"]))
+    assert lengths == [0, 4, 12, 14]
+    assert state.length == CAPACITY
+    with pytest.raises(LimitExceeded, match="graph 'one' adds 1 rows to a state that has 8 of 8: rewind or reset it"):
+        given(graph, 5)
+    state.rewind(7)
+    assert (given(graph, 5), state.length) == (LATER * 3, 8), "what was refused has changed nothing"
+
+
+def test_a_state_is_copied_reset_and_read(load: Callable[..., Graph], state: State) -> None:
+    graph = load("one")
+    use_state(graph, state)
+    assert [given(graph, number) for number in (1, 2, 3)] == [0, 0, LATER]
+    with state.copy() as copy:
+        assert (copy.length, state.length, copy.nbytes) == (3, 3, state.nbytes)
+        assert given(graph, 4) == 2 * LATER
+        use_state(graph, copy)
+        assert [given(graph, number) for number in (5, 6)] == [2 * LATER, 3 * LATER]
+        assert [set(copy.read(name, "float32", (CAPACITY, 8)).flat) for name in "ab"] == [{12}, {20}]
+    use_state(graph, state)
+    assert (given(graph, 7), state.length) == (3 * LATER, 5)
+    state.reset()
+    assert (state.length, [given(graph, number) for number in (1, 2, 3)]) == (0, [0, 0, LATER])
+
+
+def test_steps_and_resets_without_end_take_nothing(fake: Fake, device: Device, load: Callable[..., Graph]) -> None:
+    graph = load("one")
+    held = set()
+    with State.of(graph, device) as state:
+        use_state(graph, state)
+        for number in range(STEPS):
+            if number % CAPACITY == 0:
+                state.reset()
+            assert given(graph, number) == (LATER * (number - 2) if number % CAPACITY > 1 else 0)
+            held.add((fake.alive, device.nbytes))
+    assert len(held) == 1
+    assert device.nbytes < held.pop()[1]
+
+
+@pytest.mark.parametrize("act", ["step", "reset", "copy"])
+def test_where_a_call_fails_all_is_remembered(fake: Fake, device: Device, load: Callable[..., Graph], act: str) -> None:
+    graph = load("fixed")
+    state = State.of(graph, device)
+    use_state(graph, state)
+    assert [given(graph, number) for number in (1, 2)] == [0, 0]
+
+    def do() -> None:
+        if act == "step":
+            given(graph, 3)
+        elif act == "reset":
+            state.reset()
+        else:
+            state.copy().close()
+
+    failed = 0
+    for number in range(1, 30):
+        alive = fake.alive
+        fake.fail_at(number)
+        try:
+            do()
+        except FAILURES:
+            failed += 1
+        else:
+            break
+        finally:
+            fake.fail_at(0)
+        assert fake.alive == alive, f"call {number} failed, in {fake.failed}, and something was not released"
+        assert [set(state.read(name, "float32", (8, 8)).flat) for name in "ab"] == [{4}, {4}]
+    assert failed >= 3
+    wanted = {"step": 2 * LATER, "reset": 0, "copy": LATER}[act]
+    assert given(graph, 4) == wanted
+    state.close()
+
+
+OTHERS: dict[str, Callable[[Path], Path]] = {
+    "nothing": doubling_context,
+    "rows along another axis": lambda path: stateful_context(path, {"main": 1}, axis=1),
+    "longer rows": lambda path: stateful_context(path, {"main": 1}, row=16),
+    "a fixed state": lambda path: stateful_context(path, {"main": 0}),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_state_fits_graphs_that_remember_the_same(
+    native: Native, device: Device, load: Callable[..., Graph], state: State, tmp_path: Path, kind: str
+) -> None:
+    one = load("one")
+    use_state(one, state)
+    with native.open(OTHERS[kind](tmp_path / "other.bin")) as file, device.load(file) as other:
+        with pytest.raises(ValueError, match="cannot use this state: graph 'one', for which it was opened, remembers"):
+            use_state(other, state)
+        if kind == "nothing":
+            with pytest.raises(ValueError, match="graph 'main' has no state"):
+                State.of(other, device)
+    assert given(one, 1) == 0
+
+
+def test_a_state_of_another_device_is_refused(
+    native: Native, fake: Fake, load: Callable[..., Graph], file: File
+) -> None:
+    with (
+        native.device(opencl=str(fake.path)) as other,
+        other.load(file, "one") as graph,
+        State.of(graph, other) as state,
+        pytest.raises(ValueError, match="graph 'one', for which it was opened, is on another device"),
+    ):
+        use_state(load("one"), state)
+
+
+X, A = np.zeros((1, ELEMENTS), np.float32), np.zeros((CAPACITY, ELEMENTS // CAPACITY), np.float32)
+LENGTH = np.zeros((), np.int32)
+BAD: dict[str, tuple[Callable[[Graph, State], object], str]] = {
+    "an input of it": (lambda graph, _: graph.run({"x": X, "a": A}), "input 'a' of graph 'one' belongs to its state"),
+    "its length": (lambda graph, _: graph.run({"x": X, "length": LENGTH}), "input 'length' of graph 'one' belongs"),
+    "an output of it": (lambda graph, _: graph.run({"x": X}, {"next a": A}), "output 'next a' of graph 'one' belongs"),
+    "no input": (lambda graph, _: graph.run({}, {}), "needs the input 'x'"),
+    "a rewind beyond": (lambda _, state: state.rewind(3), "a state of 2 rows cannot be rewound to 3"),
+    "what it has not": (lambda _, state: state.read("x", "float32", (1,)), "the state has no 'x'"),
+    "too little room": (lambda _, state: state.read("a", "float32", (8,)), "'a' of the state has 256 bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_use_is_one_line_and_loses_nothing(load: Callable[..., Graph], state: State, what: str) -> None:
+    act, words = BAD[what]
+    graph = load("one")
+    use_state(graph, state)
+    assert [given(graph, number) for number in (1, 2)] == [0, 0]
+    with pytest.raises(ValueError, match=words) as caught:
+        act(graph, state)
+    assert "\n" not in str(caught.value)
+    assert [given(graph, number) for number in (3, 4)] == [LATER, 2 * LATER]
+
+
+def test_a_fixed_state_cannot_be_rewound(device: Device, load: Callable[..., Graph]) -> None:
+    with (
+        State.of(load("fixed"), device) as state,
+        pytest.raises(ValueError, match="a state with 'a', which does not grow, cannot be rewound: copy it before"),
+    ):
+        state.rewind(0)
+
+
+def test_what_is_linked_is_no_state(device: Device, load: Callable[..., Graph]) -> None:
+    first, second = load("one"), load("one")
+    with State.of(first, device) as state:
+        use_state(first, state)
+        with pytest.raises(ValueError, match="output 'next a' of graph 'one' belongs to its state"):
+            first.link("next a", second, "b")
+        use_state(first, None)
+        first.link("next a", second, "b")
+        with pytest.raises(ValueError, match="output 'next a' of graph 'one' is linked to another graph"):
+            use_state(first, state)
+
+
+def test_without_a_state_the_tensors_are_given_again(device: Device, load: Callable[..., Graph]) -> None:
+    graph = load("fixed")
+    x, a, b = (np.full((1, 64) if name == "x" else (8, 8), 3, np.float32) for name in "xab")
+    with State.of(graph, device) as state:
+        use_state(graph, state)
+        assert given(graph, 1) == 0
+        use_state(graph, None)
+        found = graph.run({"x": x, "a": a, "b": b})
+        assert [set(each.flat) for each in found.values()] == [{6}] * 3
+        use_state(graph, state)
+        assert [given(graph, 2), given(graph, 3)] == [0, LATER]
+    with pytest.raises(ValueError, match="graph 'fixed' needs the input 'a'"):
+        graph.run({"x": x})
+
+
+def test_a_state_outlives_its_graph(fake: Fake, device: Device, file: File) -> None:
+    graph = device.load(file, "fixed")
+    state = State.of(graph, device)
+    use_state(graph, state)
+    given(graph, 1)
+    graph.close()
+    with device.load(file, "fixed") as other:
+        use_state(other, state)
+        assert [given(other, 2), given(other, 3)] == [0, LATER]
+        state.close()
+    with pytest.raises(ContextClosed, match="this state was closed"):
+        state.reset()
+
+
+def test_a_state_is_used_by_one_thread_at_a_time(fake: Fake, device: Device, file: File) -> None:
+    """Two graphs on two streams: one waits for its inference, until another one waits, too."""
+    with contextlib.ExitStack() as stack:
+        group = stack.enter_context(device.group([file], 2))
+        first, second = (stack.enter_context(device.load(file, "fixed", group=group, stream=at)) for at in range(2))
+        state, other = (stack.enter_context(State.of(first, device)) for _ in range(2))
+        use_state(first, state)
+        use_state(second, other)
+        fake.meet(2)
+        running = threading.Thread(target=given, args=(first, 1))
+        running.start()
+        refused: list[Any] = []
+        while not refused:
+            try:
+                state.read("a", "float32", (1,))
+            except ValueError as error:
+                refused += [error] if "used by another thread" in str(error) else []
+        use_state(second, state)
+        with pytest.raises(ValueError, match="the state is used by another thread: each thread needs its own"):
+            given(second, 1)
+        use_state(second, other)
+        given(second, 1)
+        running.join()
+        fake.meet(0)
+        assert [set(one.read("a", "float32", (8, 8)).flat) for one in (state, other)] == [{2}, {2}]
