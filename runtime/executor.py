@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from gputune.core.errors import CannotMark, ContextClosed
+from gputune.core.errors import CannotMark, ContextClosed, DeviceError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing, Opened
 from gputune.core.statuses import ContextChoice
@@ -56,6 +56,23 @@ class Runs:
     def inferences(self) -> int:
         """Return the number of all inferences."""
         return self.persistent + self.aborted + self.launches + self.recorded
+
+
+class StateMemory(Protocol):
+    """Hold what graphs remember between inferences, on a device. length: rows; capacity: rows that there is room for,
+    0 if it does not grow; nbytes: of device memory."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def rewind(self, length: int) -> None: ...
+    def reset(self) -> None: ...
+    def copy(self) -> Self: ...
+    def read(self, name: str, dtype: str, shape: Sequence[int]) -> Array: ...
+    def close(self) -> None: ...
 
 
 class Executor(Closing):
@@ -193,6 +210,17 @@ class Executor(Closing):
         with self._shared_turn, self._voted():  # _turn, in less time
             self._check_open()
             return self._infer_in_place()
+
+    def open_state(self) -> StateMemory:
+        """Open memory for what this graph, and those that remember the same, keep between inferences. Raises ValueError
+        for a graph that remembers nothing, DeviceError where memory cannot be kept so."""
+        raise self._no_states()
+
+    def step_timed(
+        self, state: StateMemory, inputs: Values = NOTHING, outputs: Values = NOTHING
+    ) -> tuple[dict[str, Array], int]:
+        """Run an inference that moves a state on, as run_timed does with what is not the state's."""
+        raise self._no_states()
 
     @property
     def runs(self) -> Runs | None:
@@ -346,6 +374,9 @@ class Executor(Closing):
     def _check(self) -> None:
         self._opened.check()
         self._check_open()
+
+    def _no_states(self) -> DeviceError:
+        return DeviceError(f"{self.device.name} keeps no states: give and take what is remembered as arrays")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gputune.runtime.application.bench import Bench as Bench
     from gputune.runtime.application.context import Context as Context
     from gputune.runtime.application.context import load as load
+    from gputune.runtime.application.states import State as State
     from gputune.runtime.devices.discovery import DeviceReport as DeviceReport
     from gputune.runtime.devices.discovery import discover as devices  # noqa: F401
 
@@ -33,6 +34,7 @@ _PLACES = {
     "DeviceReport": ("runtime.devices.discovery", "DeviceReport"),
     "Gain": ("client.api.tuning", "Gain"),
     "ModelCheck": ("client.api.checking", "ModelCheck"),
+    "State": ("runtime.application.states", "State"),
     "Tuned": ("client.api.tuning", "Tuned"),
     "TuningProgress": ("client.api.tuning", "TuningProgress"),
     "check": ("client.api.checking", "check"),

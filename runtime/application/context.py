@@ -11,32 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Self
 
 from gputune.core.errors import ContextClosed, DeviceError, UnknownGraph
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.application.bench import Bench, bench
-from gputune.runtime.arrays import is_of
+from gputune.runtime.application.inputs import Array, Inputs, given_in_words, named, takes, tensors_in_words
+from gputune.runtime.application.states import State, remembered
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.groups import group_of
 from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.loading.model import Model, open_any, refuse_zeros
 from gputune.runtime.loading.verdict import Compatibility, is_strict
-from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.values import NOTHING, Values
 
 if TYPE_CHECKING:  # most loads do without
     from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
-Array = npt.NDArray[Any]
 Runner = Executor | ModelInParts
 """Runs a graph."""
-Inputs = Values | Array
-"""By input name, arrays or memory handles; or the array of the only input."""
 
 _NAME = "context"
 
@@ -143,7 +137,14 @@ class Context:
 
     # --- running --------------------------------------------------------------------------------------
 
-    def run(self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None) -> dict[str, Array]:
+    def run(
+        self,
+        inputs: Inputs = NOTHING,
+        outputs: Values = NOTHING,
+        *,
+        graph: str | None = None,
+        state: State | None = None,
+    ) -> dict[str, Array]:
         """Run one inference.
 
         Args:
@@ -151,12 +152,20 @@ class Context:
                 input, the array alone. Arrays without elements may be given for inputs that the graph does not have.
             outputs: by name, arrays or memory handles that receive the outputs; new arrays by default.
             graph: the graph's name; by default the graph whose inputs have these names, shapes and dtypes.
+            state: what is remembered between inferences. Its inputs and outputs are neither given nor returned. If
+                there are more tokens than a graph takes, several inferences run, by the graphs that need the fewest;
+                the outputs have the rows of all tokens.
 
         Returns an array by each output's name, as Executor.run. Raises ValueError if no graph takes the inputs, or
-        several do; DeviceError.
+        several do; LimitExceeded if the state has no room; DeviceError.
         """
+        if state is not None:
+            self._check()
+            if any(self.executors.get(name) is not one for name, one in state.executors.items()):
+                raise ValueError(f"{self.path}: the state is of another context")
+            return state.run(inputs, outputs, graph=graph)
         executor = self._picked(inputs, graph)
-        return executor.run(_named(inputs, executor), outputs)
+        return executor.run(named(inputs, executor.graph, executor.graph.inputs), outputs)
 
     def run_async(
         self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None
@@ -165,12 +174,27 @@ class Context:
         inputs until it is done. Raises ValueError if no graph is found for the inputs; the future raises everything
         else that run raises."""
         executor = self._picked(inputs, graph)
-        named = _named(inputs, executor)
+        given = named(inputs, executor.graph, executor.graph.inputs)
         with self._starting:
             self._check()
             if self._beside is None:
                 self._beside = ThreadPoolExecutor(1, "gputune-inferences")
-            return self._beside.submit(executor.run, named, outputs)
+            return self._beside.submit(executor.run, given, outputs)
+
+    def state(self, graph: str | None = None) -> State:
+        """Open memory for what graphs remember between inferences: of the graph with the most rows, or of `graph`, and
+        of those that remember the same. A context may have many states. Raises ValueError if no graph remembers
+        anything, DeviceError."""
+        self._check()
+        stateful = [one for one in self.executors.values() if one.graph.states is not None]
+        if graph is not None:
+            stateful = [one for one in stateful if one is self._of_name(graph)]
+        if not stateful:
+            what = "no graph has a state" if graph is None else f"graph {graph!r} has no state"
+            raise ValueError(f"{self.path}: {what}; generate the context with --state")
+        first = max(stateful, key=lambda one: 0 if one.graph.states is None else one.graph.states.capacity)
+        alike = {name: one for name, one in self.executors.items() if remembered(one.graph) == remembered(first.graph)}
+        return State(alike, first.open_state())
 
     def bench(
         self, inputs: Inputs | None = None, *, warmup: int = 10, inferences: int = 100, graph: str | None = None
@@ -180,7 +204,7 @@ class Context:
         does."""
         if inputs is not None:
             executor = self._picked(inputs, graph)
-            return bench(executor, _named(inputs, executor), warmup, inferences)
+            return bench(executor, named(inputs, executor.graph, executor.graph.inputs), warmup, inferences)
         return bench(self._of_name(graph or self.graphs[0]), None, warmup, inferences)
 
     def set_perf_profile(self, profile: PerfProfile | str) -> None:
@@ -226,13 +250,13 @@ class Context:
             return self._of_name(graph)
         if len(self._runners) == 1:
             return self._first
-        found = [name for name, one in self._runners.items() if _takes(one.graph.inputs, inputs)]
+        found = [name for name, one in self._runners.items() if takes(one.graph.inputs, inputs)]
         if len(found) == 1:
             return self._runners[found[0]]
         if found:
             raise ValueError(f"{self.path}: several graphs take these inputs: {found}; name one with graph=")
-        known = "; ".join(f"{name}: {_tensors(one.graph.inputs)}" for name, one in self._runners.items())
-        raise ValueError(f"{self.path}: no graph takes {_given(inputs)}; the graphs take {known}")
+        known = "; ".join(f"{name}: {tensors_in_words(one.graph.inputs)}" for name, one in self._runners.items())
+        raise ValueError(f"{self.path}: no graph takes {given_in_words(inputs)}; the graphs take {known}")
 
 
 def _load_all(model: Model, device: str | None, mode: Compatibility) -> Context:
@@ -245,53 +269,10 @@ def _load_all(model: Model, device: str | None, mode: Compatibility) -> Context:
     return Context(model.path, dict(zip(keys, members.values(), strict=True)), group.close)
 
 
-def _takes(tensors: Sequence[TensorRecord], inputs: Inputs) -> bool:
-    if not isinstance(inputs, Mapping):
-        return len(tensors) == 1 and _fits(tensors[0], inputs)
-    known = {tensor.name for tensor in tensors}
-    others = (value for name, value in inputs.items() if name not in known)
-    fitting = (tensor.name in inputs and _fits(tensor, inputs[tensor.name]) for tensor in tensors)
-    return all(fitting) and all(map(is_empty, others))
-
-
-def _fits(tensor: TensorRecord, value: object) -> bool:
-    """Return whether a value is one for a tensor. Of a handle only the size is known."""
-    if isinstance(value, MemHandle):
-        return value.nbytes >= tensor.nbytes
-    array = np.asarray(value)
-    return array.shape == tensor.shape and is_of(array, tensor.dtype)
-
-
-def _named(inputs: Inputs, executor: Runner) -> Values:
-    """Return inputs by name. Raises ValueError for an array alone where the graph has not just one input."""
-    if isinstance(inputs, Mapping):
-        return inputs
-    tensors = executor.graph.inputs
-    if len(tensors) != 1:
-        names = [tensor.name for tensor in tensors]
-        raise ValueError(f"graph {executor.graph.name!r} has {len(tensors)} inputs; give arrays by name: {names}")
-    return {tensors[0].name: inputs}
-
-
 def _in_words(executor: Runner) -> str:
+    graph = executor.graph
     if isinstance(executor, ModelInParts):
-        return f"{_tensors(executor.graph.inputs)} -> {_tensors(executor.graph.outputs)}, {executor.in_words}"
-    form = "persistent kernels" if executor.has_persistent else f"{len(executor.graph.launches)} launches"
-    return f"{_tensors(executor.graph.inputs)} -> {_tensors(executor.graph.outputs)}, {form}"
-
-
-def _tensors(tensors: Sequence[TensorRecord]) -> str:
-    return ", ".join(f"{each.name} {each.dtype}{list(each.shape)}" for each in tensors) or "nothing"
-
-
-def _given(inputs: Inputs) -> str:
-    if not isinstance(inputs, Mapping):
-        return _value(inputs)
-    return ", ".join(f"{name} {_value(value)}" for name, value in inputs.items()) or "nothing"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, MemHandle):
-        return f"memory of {value.nbytes} bytes"
-    array = np.asarray(value)
-    return f"{array.dtype}{list(array.shape)}"
+        how = executor.in_words
+    else:
+        how = "persistent kernels" if executor.has_persistent else f"{len(graph.launches)} launches"
+    return f"{tensors_in_words(graph.inputs)} -> {tensors_in_words(graph.outputs)}, {how}"

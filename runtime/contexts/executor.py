@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -16,11 +18,12 @@ from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.contexts.tensors import NativeTensors
 from gputune.runtime.counters import MemoryCounters
-from gputune.runtime.executor import Executor, Runs
+from gputune.runtime.executor import Executor, Runs, StateMemory
 from gputune.runtime.native.binding import Graph, Group
+from gputune.runtime.native.states import State, use_state
 from gputune.runtime.profiling.observers import Observer
 from gputune.runtime.profiling.records import Form, Level, LoggedInference, StateSample
-from gputune.runtime.values import Array, Value
+from gputune.runtime.values import NOTHING, Array, Value, Values
 
 _RUNS = ("persistent", "aborted", "launches", "attempts", "recorded")
 """The counters that Runs has."""
@@ -51,6 +54,7 @@ class NativeExecutor(Executor):
         self._chosen = True
         self._told = 0
         self._tensors = NativeTensors(device, self._graph, graph, self._warn)
+        self._state: Callable[[], State | None] = lambda: None
         self._collect_warnings()
         if file.choice is not None and file.choice.verdict is ContextVerdict.PREFER_RECOMPILATION:
             self.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
@@ -60,25 +64,32 @@ class NativeExecutor(Executor):
     # --- an inference ----------------------------------------------------------------------------------
 
     def _infer(self, inputs: dict[str, Value], outputs: dict[str, Value]) -> tuple[dict[str, Array], int]:
-        tensors = self._tensors
-        tensors.give(inputs, outputs)
-        elapsed_ns = self._recorded()
-        return tensors.taken(outputs), elapsed_ns
+        self._use(None)
+        return self._infer_on(self._tensors, inputs, outputs)
 
     def _infer_in_place(self) -> int:
+        self._use(None)
         self._tensors.give_shared()
-        return self._recorded()
+        return self._recorded(self._tensors)
 
-    def _recorded(self) -> int:
-        """Run an inference, and record it if that is asked for; return its ns."""
-        return self._run() if self.recorder is None else int(self.recorder.infer(self._run))
+    def _infer_on(
+        self, tensors: NativeTensors, inputs: dict[str, Value], outputs: dict[str, Value]
+    ) -> tuple[dict[str, Array], int]:
+        tensors.give(inputs, outputs)
+        elapsed_ns = self._recorded(tensors)
+        return tensors.taken(outputs), elapsed_ns
 
-    def _run(self) -> int:
-        """Run an inference on the values that were given; return its ns."""
+    def _recorded(self, tensors: NativeTensors) -> int:
+        """Run an inference on the values that tensors were given, and record it if that is asked for; return its ns."""
+        if self.recorder is None:
+            return self._run(tensors)
+        return int(self.recorder.infer(functools.partial(self._run, tensors)))
+
+    def _run(self, tensors: NativeTensors) -> int:
         if self.persistent_kernels != self._chosen:
             self._graph.set_one_by_one(not self.persistent_kernels)
             self._chosen = self.persistent_kernels
-        self._tensors.run()
+        tensors.run()
         total, last = self._counted
         if total.warnings != self._told:
             self._collect_warnings()
@@ -115,6 +126,46 @@ class NativeExecutor(Executor):
         tensor."""
         return self._tensors.counted()
 
+    # --- what it remembers -----------------------------------------------------------------------------
+
+    def open_state(self) -> State:
+        """Open memory for what this graph, and those that remember the same, keep between inferences. Raises ValueError
+        for a graph that remembers nothing, DeviceError."""
+        self._check()
+        return State.of(self._graph, self._device.device)
+
+    def step_timed(
+        self, state: StateMemory, inputs: Values = NOTHING, outputs: Values = NOTHING
+    ) -> tuple[dict[str, Array], int]:
+        """Run an inference that moves a state on, as run_timed does with what is not the state's."""
+        self._check()
+        assert isinstance(state, State)
+        tensors = self._beside_state
+        ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
+        with self._shared_turn, self._voted():
+            self._check_open()
+            self._use(state)
+            return self._infer_on(tensors, ready, into)
+
+    @functools.cached_property
+    def _beside_state(self) -> NativeTensors:
+        """Return the tensors that a state leaves to the application. Of their counters those of all tensors know."""
+        states = self.graph.states
+        assert states is not None
+        inputs = tuple(tensor for tensor in self.graph.inputs if tensor.name not in states.inputs)
+        outputs = tuple(tensor for tensor in self.graph.outputs if tensor.name not in states.outputs)
+        graph = dataclasses.replace(self.graph, inputs=inputs, outputs=outputs)
+        return NativeTensors(self._device, self._graph, graph, self._warn)
+
+    def _use(self, state: State | None) -> None:
+        """Have inferences use a state from now on. Raises ContextClosed for one that was closed, ValueError for one
+        that does not fit."""
+        if state is not None:
+            _ = state.pointer
+        if self._state() is not state:
+            use_state(self._graph, state)
+            self._state = (lambda: None) if state is None else weakref.ref(state)
+
     # --- the device ------------------------------------------------------------------------------------
 
     @property
@@ -139,6 +190,8 @@ class NativeExecutor(Executor):
         self._tensors.counted()
         self._graph.close()
         self._tensors.close()
+        if "_beside_state" in vars(self):
+            self._beside_state.close()
 
     # --- profiling -------------------------------------------------------------------------------------
 
