@@ -25,10 +25,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class InputLine:
-    """The files of one inference by input name, and where the list says so."""
+    """The files of one inference by input name, and where the list says so. begins: whether it is the first one, or
+    stands behind an empty line."""
 
     files: dict[str, Path]
     place: str
+    begins: bool = True
 
 
 NO_INPUTS = InputLine({}, "")
@@ -40,7 +42,8 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...], constants: Col
     stands in double quotes: `name:="a file" "a name:=file"`. An input's file stem, as outputs.file_stems gives it, is a
     second name for it, since not every name can be written in a list.
 
-    Blank lines and lines that start with # are skipped; files are relative to the working directory. For a graph
+    Lines that start with # are skipped. Behind a blank line a state begins anew; other graphs see none. Files are
+    relative to the working directory. For a graph
     without inputs there is one inference. An input that the graph does not have may be given a file without elements.
     constants: inputs of the model that have a value already. Raises ConfigError that names the line.
     """
@@ -50,10 +53,13 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...], constants: Col
         raise ConfigError(f"input list {path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is no input list: it is no text; each line has NAME:=FILE") from None
-    lines = []
+    lines, begins = [], True
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            lines.append(InputLine(_files(line, inputs, constants, f"{path}:{number}"), f"{path}:{number}"))
+            place = f"{path}:{number}"
+            lines.append(InputLine(_files(line, inputs, constants, place), place, begins))
+            begins = False
+        begins = begins or not line.strip()
     if not lines and inputs:
         raise ConfigError(f"input list {path} names no inputs")
     return lines or [NO_INPUTS]
@@ -62,11 +68,21 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...], constants: Col
 def files_named(path: Path) -> list[Path]:
     """Return the files that an input list names, whatever its inputs are called; none for a list that cannot be read,
     which `read_input_list` refuses."""
-    found: list[Path] = []
+    return [Path(word.partition(":=")[2] or word) for word in _words_of(path)]
+
+
+def named_in(path: Path) -> set[str]:
+    """Return the inputs that an input list names; as files_named."""
+    return {word.partition(":=")[0] for word in _words_of(path) if ":=" in word}
+
+
+def _words_of(path: Path) -> list[str]:
+    """Return the words of all lines, as far as they can be read."""
+    found: list[str] = []
     with contextlib.suppress(OSError, ValueError):
         for line in read_file(path).decode().splitlines():
             if not line.lstrip().startswith("#"):
-                found += [Path(word.partition(":=")[2] or word) for word in _words(line)]
+                found += _words(line)
     return found
 
 

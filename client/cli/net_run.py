@@ -41,6 +41,7 @@ from gputune.client.run.inferences import Extent, Infer, Times, check_export, ex
 from gputune.client.run.models import open_models
 from gputune.client.run.net_run import InPlace, Job
 from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
+from gputune.client.run.steps import Steps, check_steps, has_steps
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
@@ -311,15 +312,26 @@ class _Asked:
         if executor.choice is not None:
             log.info(f"{path}: {executor.choice}")
         infer: Infer = executor.run_timed
-        if self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
+        steps = has_steps(executor.graph, input_list)
+        if steps:
+            infer = self._steps(executor, path)
+        elif self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
             with device_errors(path):
                 infer = InPlace(executor)
         whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
-        lines = net_run.lines_of(input_list, executor, whose)
+        lines = net_run.lines_of(input_list, executor, whose, steps)
         asked = self.inferences
         extent = Extent(asked.count or len(lines), asked.seconds, asked.warmup)
         kept = len(lines) if asked.keep_outputs is None else min(asked.keep_outputs, len(lines))
         return Job(path, executor, infer, lines, extent, self.output_dir / name, kept)
+
+    def _steps(self, executor: net_run.AnyExecutor, path: Path) -> Steps:
+        """Return what runs lines as steps of a state. Raises ConfigError."""
+        given = {"--shared_buffer": self.shared_buffer, "--verify": self.verify is not None}
+        check_steps(executor, [option for option, is_given in given.items() if is_given])
+        assert isinstance(executor, Executor)
+        with device_errors(path):
+            return Steps(executor)
 
 
 def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> Job:
@@ -390,7 +402,7 @@ def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progre
     """Run it, write its results, add its times and tell how it went. Returns what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
-        for one in run(job.infer, executor.graph.inputs, job.lines, job.extent):
+        for one in run(job.infer, job.inputs, job.lines, job.extent, job.begin):
             times.add(one.begin_ns, one.elapsed_ns)
             if one.number < job.keep_outputs:
                 net_run.write_result(job.result_folder(one.number), one.outputs, npy)

@@ -72,11 +72,18 @@ class Times:
         self.elapsed_ns.append(elapsed_ns)
 
 
-def run(infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine], extent: Extent) -> Iterator[Inference]:
+def run(
+    infer: Infer,
+    tensors: tuple[TensorRecord, ...],
+    lines: list[InputLine],
+    extent: Extent,
+    begin: Callable[[], None] | None = None,
+) -> Iterator[Inference]:
     """Run inference after inference, starting over when the list is used up.
 
-    infer: run_timed of an executor, or InPlace; tensors: the graph's inputs. Reading files is not counted. Inputs are
-    kept only where they are needed again. Warm-up begins with the first line, and so do the inferences that count.
+    infer: run_timed of an executor, InPlace, or Steps; tensors: the inputs that it takes. begin: is called before lines
+    that begin. Reading files is not counted. Inputs are kept only where they are needed again. Warm-up begins with the
+    first line, and so do the inferences that count.
     """
     loaded: dict[int, dict[str, Array]] = {}
 
@@ -85,6 +92,8 @@ def run(infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine],
         inputs = loaded.get(index) or read_inputs(lines[index], tensors)
         if extent.needs_again(index, len(lines)):
             loaded[index] = inputs
+        if begin is not None and lines[index].begins:
+            begin()
         return inputs
 
     for number in range(extent.warmup):

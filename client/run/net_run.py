@@ -1,7 +1,7 @@
 """Run a context binary over an input list and write the results."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from gputune.client.input_lists import (
 )
 from gputune.client.outputs import file_stems, whole
 from gputune.client.run.inferences import Array, Extent, Infer
+from gputune.client.run.steps import Steps
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.dtypes import FLOAT, stored_in
 from gputune.core.identity import DeviceIdentity
@@ -82,15 +83,38 @@ class Job:
     folder: Path
     keep_outputs: int
 
+    @property
+    def inputs(self) -> tuple[TensorRecord, ...]:
+        """Return the inputs that lines give."""
+        return given_inputs(self.executor.graph, isinstance(self.infer, Steps))
+
+    @property
+    def outputs(self) -> tuple[TensorRecord, ...]:
+        """Return the outputs that results have."""
+        states = self.executor.graph.states if isinstance(self.infer, Steps) else None
+        own = set() if states is None else states.outputs
+        return tuple(tensor for tensor in self.executor.graph.outputs if tensor.name not in own)
+
+    @property
+    def begin(self) -> Callable[[], None] | None:
+        """Return what forgets the state of steps; None without."""
+        return self.infer.begin if isinstance(self.infer, Steps) else None
+
     def result_folder(self, number: int) -> Path:
         """Return where the results of an inference are written."""
         return self.folder / f"Result_{number}"
 
 
-def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str) -> list[InputLine]:
-    """Return the inferences that are asked for. whose: the graph in messages. Raises ConfigError, also for inputs
-    without a list, and for files of inputs that do not fit."""
-    tensors = executor.graph.inputs
+def given_inputs(graph: GraphRecord, steps: bool) -> tuple[TensorRecord, ...]:
+    """Return the inputs of a graph that lines give. steps: whether they are steps of its state."""
+    own = set() if graph.states is None or not steps else graph.states.inputs
+    return tuple(tensor for tensor in graph.inputs if tensor.name not in own)
+
+
+def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str, steps: bool = False) -> list[InputLine]:
+    """Return the inferences that are asked for. whose: the graph in messages. steps: as of given_inputs. Raises
+    ConfigError, also for inputs without a list, and for files of inputs that do not fit."""
+    tensors = given_inputs(executor.graph, steps)
     if input_list is not None:
         lines = read_input_list(input_list, tensors, constants_in(executor.header.configuration))
         check_files(lines, tensors)
@@ -128,7 +152,7 @@ class InPlace:
 
 def result_files(job: Job, npy: bool) -> Iterator[Path]:
     """Return the files that the results of a job are written to."""
-    stems = file_stems(tensor.name for tensor in job.executor.graph.outputs).values()
+    stems = file_stems(tensor.name for tensor in job.outputs).values()
     kept = job.keep_outputs if job.extent.seconds is not None else min(job.keep_outputs, job.extent.count)
     for folder in map(job.result_folder, range(kept)):
         for stem in stems:

@@ -90,9 +90,11 @@ def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Pr
     with Profiler(path, level) as profiler:
         for job in jobs.values():
             assert isinstance(job.executor, Executor)
-            inputs = read_inputs(job.lines[0], job.executor.graph.inputs)
+            inputs = read_inputs(job.lines[0], job.inputs)
 
             def infer(job: Job = job, inputs: Any = inputs) -> int:
+                if job.begin is not None:
+                    job.begin()
                 return job.infer(inputs)[1]
 
             def after(done: int) -> None:

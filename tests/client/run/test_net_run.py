@@ -46,6 +46,22 @@ def test_lines_name_inputs_and_may_leave_out_a_single_name(tmp_path: Path) -> No
     assert {name: file.name for name, file in line.files.items()} == {"x": "a.raw", "y": "b.raw"}
 
 
+def test_a_line_behind_an_empty_one_begins_anew_each_time(tmp_path: Path) -> None:
+    lines = read_input_list(listed(tmp_path, "0.raw\n1.raw\n# comment\n2.raw\n \n# comment\n3.raw\n"), ONE)
+    assert [line.begins for line in lines] == [True, False, False, True]
+    for number in range(4):
+        np.full((2, 3), number, np.float32).tofile(tmp_path / f"{number}.raw")
+    told: list[object] = []
+    lines = [InputLine({"x": tmp_path / line.files["x"]}, line.place, line.begins) for line in lines]
+
+    def infer(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        told.append(int(inputs["x"][0, 0]))
+        return {}, 1
+
+    list(run(infer, ONE, lines, Extent(6, warmup=1), begin=lambda: told.append("begin")))
+    assert told == ["begin", 0, "begin", 0, 1, 2, "begin", 3, "begin", 0, 1]
+
+
 def test_files_without_elements_may_be_named_for_inputs_that_a_graph_does_not_have(tmp_path: Path) -> None:
     np.save(tmp_path / "empty.npy", np.zeros((1, 0, 4), np.float32))
     np.save(tmp_path / "full.npy", np.zeros((1, 1, 4), np.float32))
