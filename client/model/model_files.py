@@ -23,6 +23,19 @@ Given = TypeVar("Given")
 
 
 @dataclass(frozen=True)
+class StateChoice:
+    """What a model remembers between inferences, as --state and --state_capacity have it.
+
+    pairs: patterns of names of inputs, and of the outputs that these become; none for those that the model joins with
+    new rows. prefix: the dimension that grows of a model that is given everything from the start each time. capacity:
+    the rows that a growing state has, or the longest prefix."""
+
+    capacity: int
+    pairs: tuple[tuple[str, str], ...] = ()
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
 class ModelFile:
     """A model, and shapes by the name of an input or of a dimension: a graph for each of them. values: of inputs that
     are constants in all of these graphs."""

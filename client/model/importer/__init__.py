@@ -8,6 +8,8 @@ what is supported, and shape_inputs.py which inputs must have known values. deci
 the model from which those follow. halves.py leaves one type of floats to what comes behind.
 """
 
+from gputune.client.model.importer.folding import folded
+from gputune.client.model.importer.graph_builder import Visited
 from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.models import (
     Imported,
@@ -23,7 +25,7 @@ from gputune.client.model.importer.models import (
     sized_names,
 )
 from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
-from gputune.client.model.importer.opening.inputs import Input, Interface
+from gputune.client.model.importer.opening.inputs import Input, Interface, interface_of
 from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
 from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import data_files
@@ -35,17 +37,20 @@ __all__ = [
     "Input",
     "Interface",
     "Value",
+    "Visited",
     "check_declared",
     "check_operators",
     "data_files",
     "dimension_names",
     "every_node",
+    "folded",
     "graphs_of",
     "import_model",
     "import_nodes",
     "in_order",
     "in_reals",
     "input_names",
+    "interface_of",
     "load",
     "operator_of",
     "read_by",

@@ -7,7 +7,7 @@ to compute.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +30,16 @@ from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, 
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
 from gputune.client.model.importer.unrolling import LOOPS, NotUnrolled, Unrolling
 from gputune.core.dtypes import ELEMENT_TYPES
+
+
+@dataclass(frozen=True)
+class Visited:
+    """A node as it was computed or kept: one of the model, or of what stands for one. opset: in which it is written;
+    known: whether its results are constants."""
+
+    node: onnx.NodeProto
+    opset: int
+    known: bool
 
 
 class GraphBuilder:
@@ -69,6 +79,7 @@ class GraphBuilder:
         self.deciding = Deciding(inputs, self.tensors, self.constants)
         self.undecided: set[str] = set()
         self.nodes: list[Node] = []
+        self.trace: list[Visited] = []  # all nodes in order, of which some may be kept that nothing reads
         self.node_ops: dict[str, str] = {}
         self.labels = Names()
         self.refusals: dict[str, Refusal] = {}  # by the name of the model's node
@@ -252,6 +263,7 @@ class GraphBuilder:
         if not is_supported(operator):
             self._unsupported(kept, why or why_not(operator), instead)
         self.nodes.append(kept)
+        self.trace.append(Visited(node, self.opset, known=False))
         self.deciding.take(kept)
 
     def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
@@ -291,6 +303,7 @@ class GraphBuilder:
             self.budget.spend(max(sum(value.nbytes for value in values.values()) - expected, 0))
         except ValueError as error:
             self._refuse(f"{node.op_type} node {node.name or node.output[0]!r}", str(error))
+        self.trace.append(Visited(node, self.opset, known=True))
         self._know(values)
 
     def _know(self, values: Mapping[str, Array]) -> None:

@@ -1,7 +1,7 @@
 """Open a model and put it together: its weights, its inputs, and its nodes."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import onnx.checker
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph, Node, TensorInfo
-from gputune.client.model.importer.graph_builder import GraphBuilder
+from gputune.client.model.importer.graph_builder import GraphBuilder, Visited
 from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.inlining import with_functions_in_place
 from gputune.client.model.importer.multiply_adds import multiply_adds
@@ -33,7 +33,7 @@ from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import may_run, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
-from gputune.runtime.context.records import LARGEST_RANK
+from gputune.runtime.context.states import LARGEST_RANK
 
 
 def read_model(
@@ -104,6 +104,8 @@ class Imported:
     refusals: tuple[Refusal, ...]
     places: Mapping[str, int]
     constants: Mapping[str, Array]
+    trace: Sequence[Visited]
+    tensors: Mapping[str, TensorInfo]
     looked_at: int
 
     def whole(self) -> Graph:
@@ -167,7 +169,9 @@ def import_nodes(
         graph = replace(graph, constant_inputs=fixed, path=str(path))
         every = (*refused, *refusals)
         looked_at = len(builder.node_ops)
-        return Imported(model, path, graph, every, builder.places, builder.constants, looked_at), builder.in_branches
+        known, visited, infos = builder.constants, builder.trace, builder.tensors
+        one = Imported(model, path, graph, every, builder.places, known, visited, infos, looked_at)
+        return one, builder.in_branches
 
     found, _ = imported(both=False)
     ifs = {one for one in found.refusals if one.op == "If"}

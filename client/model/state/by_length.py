@@ -1,0 +1,76 @@
+"""Compute at any length of the past what shapes alone decide."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from gputune.client.errors import ModelError
+from gputune.client.model.graph import Array
+from gputune.client.model.importer import Visited, folded
+from gputune.client.model.importer.shape_inputs import OF_SHAPES
+from gputune.client.model.state.growing import Growing
+
+
+class ByLength:
+    """Knows the constants of the model at its longest past that are others at other lengths."""
+
+    def __init__(self, growing: Growing) -> None:
+        self._growing = growing
+        self._tensors = growing.imported.tensors
+        self._constants = growing.imported.constants
+        self._given = {name: value for name, value in self._inputs().items() if growing.axes(name)}
+        self._steps: list[Visited] = []
+        self.names = set(self._given)
+        for step in growing.imported.trace:
+            if step.known and self._follows(step):
+                self._steps.append(step)
+                self.names.update(filter(None, step.node.output))
+
+    def at(self, names: Collection[str], past: int) -> dict[str, Array]:
+        """Return the values of some of these constants at a length."""
+        shape = self._growing.shape
+        found = {name: np.full(shape(name, past), value.flat[0]) for name, value in self._given.items()}
+        for step in self._needed(names):
+            found.update(folded(step.node, self._feeds(step, found, past), step.opset))
+        return {name: found[name] for name in names}
+
+    def nbytes(self, names: Collection[str]) -> int:
+        """Return the bytes of all that is computed for some of them at the longest past."""
+        return sum(self._constants[name].nbytes for step in self._needed(names) for name in step.node.output if name)
+
+    def _follows(self, step: Visited) -> bool:
+        """Return whether the results of a node depend on the length."""
+        if step.node.op_type in OF_SHAPES:
+            return bool(self._growing.axes(step.node.input[0]))
+        return any(name in self.names for name in step.node.input)
+
+    def _needed(self, names: Collection[str]) -> Sequence[Visited]:
+        wanted, steps = set(names), list[Visited]()
+        for step in reversed(self._steps):
+            if wanted.intersection(step.node.output):
+                steps.append(step)
+                wanted.update([] if step.node.op_type in OF_SHAPES else step.node.input)
+        return steps[::-1]
+
+    def _feeds(self, step: Visited, found: Mapping[str, Array], past: int) -> dict[str, Array]:
+        """Return what a node reads: of that whose shape matters only, a stand-in that takes no memory."""
+        if step.node.op_type in OF_SHAPES:
+            name = step.node.input[0]
+            single = np.zeros((), self._tensors[name].dtype)
+            return {name: np.broadcast_to(single, self._growing.shape(name, past))}
+        return {name: found[name] if name in found else self._constants[name] for name in step.node.input if name}
+
+    def _inputs(self) -> Mapping[str, Array]:
+        """Return the inputs that have a value. Raises ModelError for one that grows and is not the same everywhere."""
+        given = self._growing.imported.graph.constant_inputs
+        for name, value in given.items():
+            if self._growing.axes(name) and (value != value.flat[0]).any():
+                raise ModelError(
+                    f"--state: input {name!r} of model {self._path} grows with the past; give it a single number"
+                )
+        return given
+
+    @cached_property
+    def _path(self) -> str:
+        return str(self._growing.imported.path)

@@ -1,0 +1,196 @@
+"""Put a decoder with a state together: its pairs, its sizes, the rewritten model, and the record for the context."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from gputune.client.errors import ConfigError, ModelError
+from gputune.client.model.graph import Array
+from gputune.client.model.importer import Imported, import_nodes, interface_of
+from gputune.client.model.model_files import StateChoice
+from gputune.client.model.state.appended import with_past
+from gputune.client.model.state.dimensions import Dimensions, Shape
+from gputune.client.model.state.growing import measured, outline
+from gputune.client.model.state.pairs import joined, named, told
+from gputune.client.model.state.rewriting import rewritten
+from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
+
+log = logging.getLogger(__name__)
+
+SHORT = 2
+"""The past at which is found out how many rows a step adds."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """What a decoder was made of: the model, in which each input that grows has a past.
+
+    dimensions: the shapes of its inputs at any length. tokens: the dimension that says how many rows a step adds, empty
+    if that is fixed. values: of inputs that are constants."""
+
+    model: onnx.ModelProto
+    dimensions: Dimensions
+    tokens: str
+    values: Mapping[str, npt.ArrayLike]
+
+    def constants(self, past: int, count: int) -> dict[str, Array]:
+        """Return the inputs that have a value, at a length of the past, for a step of so many tokens."""
+        types = {item.name: item.type.tensor_type.elem_type for item in self.model.graph.input}
+        shapes = self.dimensions.at(past, {self.tokens: count} if self.tokens else {})
+        return {
+            name: np.broadcast_to(
+                np.asarray(value, onnx.helper.tensor_dtype_to_np_dtype(types[name])), shapes[name]
+            ).copy()
+            for name, value in self.values.items()
+        }
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A model of a fixed capacity. states: what its context says of the state, None for a growing prefix.
+
+    length: the input that says how many rows there are; capacity: how many there can be."""
+
+    model: onnx.ModelProto
+    states: StateRecord | None
+    length: str
+    capacity: int
+    original: Original
+
+
+def with_state(
+    model: onnx.ModelProto,
+    path: Path,
+    shapes: Mapping[str, Shape],
+    values: Mapping[str, npt.ArrayLike],
+    choice: StateChoice,
+) -> Decoder:
+    """Return a decoder with a state of a capacity. shapes, values: of inputs, as `read_model` has them.
+
+    Raises ConfigError for pairs and sizes that do not fit, ModelError for what cannot have a state."""
+    growth = _Growth(model, path, shapes, values, choice)
+    longest = choice.capacity - growth.tokens
+    if longest < 1:
+        raise ConfigError(
+            f"--state_capacity {choice.capacity}: a step of model {path} adds {growth.tokens} rows; take more"
+        )
+    growing = measured(growth.imported, path, 1 if choice.prefix else 0, longest)
+    static, length = rewritten(growing, growth.pairs, growth.tokens)
+    symbol, inputs, outputs = ("", [], []) if choice.prefix else growth.token_axes
+    pairs = [StatePair(one, other, *growing.axes(one) or [FIXED]) for one, other in growth.pairs.items()]
+    states = StateRecord(length, growth.tokens, choice.capacity, tuple(inputs), tuple(outputs), tuple(pairs))
+    original = Original(growth.model, growth.dimensions, symbol, values)
+    return Decoder(static, None if choice.prefix else states, length, choice.capacity, original)
+
+
+class _Growth:
+    """Knows what of a model grows, and by how many rows a step."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        path: Path,
+        shapes: Mapping[str, Shape],
+        values: Mapping[str, npt.ArrayLike],
+        choice: StateChoice,
+    ) -> None:
+        self._path, self._values = path, values
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        self.pairs = {} if choice.prefix else _pairs(model, path, choice)
+        self.dimensions = self._dimensions(shapes, [choice.prefix] if choice.prefix else list(self.pairs))
+        self.tokens = 0 if choice.prefix else self._tokens()
+        for name in [] if choice.prefix else self._others():
+            past, present = self._with_past(name)
+            self.pairs[past] = present
+            self.dimensions = self._dimensions(shapes, list(self.pairs))
+
+    def imported(self, past: int, more: Mapping[str, int] | None = None) -> Imported:
+        """Import the model at a length; more: with other sizes of dimensions."""
+        return import_nodes(self.model, self._path, self.dimensions.at(past, more), self._values)
+
+    @cached_property
+    def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis]]:
+        """The dimension that says how many rows a step adds, and the inputs and outputs that have a row for each: those
+        which are longer if it adds one more."""
+        own = outline(self.imported(SHORT)).shapes
+        for name in self.dimensions.candidates(self.tokens):
+            try:
+                longer = self.imported(SHORT, {name: self.tokens + 1})
+            except ModelError:  # it cannot have another size
+                continue
+            shapes, graph = outline(longer).shapes, longer.graph
+            if set(self._added(shapes).values()) == {self.tokens + 1}:
+                inputs = [each for each in graph.inputs if each not in self.pairs]
+                outputs = [each for each in graph.outputs if each not in self.pairs.values()]
+                return name, _longer(own, shapes, inputs), _longer(own, shapes, outputs)
+        return "", [], []
+
+    def _dimensions(self, shapes: Mapping[str, Shape], pasts: Sequence[str]) -> Dimensions:
+        return Dimensions.of(self._path, interface_of(self.model.graph), shapes, pasts)
+
+    def _tokens(self) -> int:
+        """Return how many rows a step adds."""
+        added = self._added(outline(self.imported(SHORT)).shapes)
+        if len(set(added.values())) != 1:
+            counts = ", ".join(f"{count} to {name}" for name, count in added.items())
+            raise ModelError(f"--state: a step of model {self._path} adds {counts}; it must be the same number")
+        return next(iter(added.values()))
+
+    def _added(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
+        """Return how many rows a step adds to each past that grows, by the shapes of tensors."""
+        sums = {name: sum(shapes[present]) - sum(shapes[name]) for name, present in self.pairs.items()}
+        return {name: count for name, count in sums.items() if self.dimensions.grows(name)}
+
+    def _others(self) -> list[str]:
+        """Return inputs that grow, are no pasts, and have no value."""
+        return [
+            name
+            for name in self.dimensions.interface.inputs
+            if name not in self.pairs and name not in self._values and self.dimensions.grows(name)
+        ]
+
+    def _with_past(self, name: str) -> tuple[str, str]:
+        """Give an input that grows a past of its own."""
+        short, longer = (self.dimensions.at(past)[name] for past in (SHORT, SHORT + 1))
+        axes = [axis for axis, (one, other) in enumerate(zip(short, longer, strict=True)) if one != other]
+        if len(axes) != 1 or short[axes[0]] != SHORT + self.tokens:
+            raise ModelError(
+                f"--state: input {name!r} of model {self._path} grows with the past, but is not as long as the past "
+                f"and {self.tokens} rows; name the output that it becomes"
+            )
+        log.info(
+            f"--state: input {name!r} grows with the past; a step takes its last {self.tokens} rows, and the state "
+            f"keeps the others. If it is the same everywhere, --input_value {name}=1 saves that"
+        )
+        return with_past(self.model.graph, name, axes[0], self.dimensions.growing)
+
+
+def _longer(own: Mapping[str, Shape], longer: Mapping[str, Shape], names: Sequence[str]) -> list[TokenAxis]:
+    """Return the axes along which tensors of these names are longer."""
+    return [
+        TokenAxis(name, axis)
+        for name in names
+        for axis, (one, other) in enumerate(zip(own[name], longer[name], strict=True))
+        if one != other
+    ]
+
+
+def _pairs(model: onnx.ModelProto, path: Path, choice: StateChoice) -> dict[str, str]:
+    """Return the outputs that pasts become, by the names of these inputs. Raises ConfigError."""
+    if choice.pairs:
+        return named(choice.pairs, model.graph, path)
+    found = joined(model.graph)
+    if not found:
+        raise ConfigError(
+            f"--state auto: no output of model {path} is an input with new rows behind it; name the pairs, e.g. "
+            '--state "past*=present*", or the dimension that grows, if it is given everything each time'
+        )
+    log.info(f"--state auto: {told(found)}")
+    return found

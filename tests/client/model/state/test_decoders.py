@@ -1,0 +1,128 @@
+"""Test decoders with a state of a fixed capacity in onnxruntime, step by step against what they were made of."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from gputune.client.context.verifying.steps import Arrays, Steps
+from gputune.client.errors import VerificationError
+from gputune.client.model.importer import load
+from gputune.client.model.model_files import StateChoice
+from gputune.client.model.oracle import Oracle
+from gputune.client.model.state import Decoder, lookups, with_state
+from gputune.runtime.context.records import TensorRecord
+from tests.strategies.decoders import BATCH, DECODERS, prefix
+
+CAPACITY = 24
+ERROR = 1e-5
+
+
+def decoder_of(name: str, tokens: int, folder: Path, capacity: int = CAPACITY) -> Decoder:
+    make, shapes, values = DECODERS[name]
+    path = folder / "model.onnx"
+    onnx.save(make(), path)
+    return with_state(load(path), path, {**shapes, "sequence_length": (tokens,)}, values, StateChoice(capacity))
+
+
+def prefix_of(folder: Path) -> Decoder:
+    path = folder / "model.onnx"
+    onnx.save(prefix(), path)
+    return with_state(load(path), path, BATCH, {}, StateChoice(CAPACITY, prefix="sequence_length"))
+
+
+def steps_of(decoder: Decoder, folder: Path) -> Steps:
+    tensors = [
+        TensorRecord(
+            item.name,
+            tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim),
+            onnx.helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).name,
+        )
+        for item in decoder.model.graph.input
+    ]
+    oracle = Oracle(folder / "model.onnx", decoder.original.model)
+    return Steps("graph", tensors, decoder, oracle, ERROR, {})
+
+
+@pytest.mark.parametrize("tokens", [1, 8])
+@pytest.mark.parametrize("name", DECODERS)
+def test_all_steps_are_those_of_exact_lengths(name: str, tokens: int, tmp_path: Path) -> None:
+    decoder = decoder_of(name, tokens, tmp_path)
+    onnx.checker.check_model(decoder.model, full_check=True)
+    found = steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
+    assert decoder.states is not None
+    assert found.keys() >= {"logits", *(pair.output for pair in decoder.states.pairs)}
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5"])
+def test_samples_of_lengths_are_enough(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "ALL_BYTES", 0)
+    decoder = decoder_of(name, 1, tmp_path, capacity=40)
+    assert "logits" in steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
+
+
+def test_a_prefix_without_a_past_is_that_of_exact_lengths(tmp_path: Path) -> None:
+    decoder = prefix_of(tmp_path)
+    assert decoder.states is None
+    found = steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
+    assert found["logits"].values > CAPACITY
+
+
+def test_records_say_what_a_step_adds(tmp_path: Path) -> None:
+    states = decoder_of("llama, mask kept", 8, tmp_path).states
+    assert states is not None
+    assert (states.length, states.tokens, states.capacity) == ("length", 8, CAPACITY)
+    assert {(one.name, one.axis) for one in states.token_inputs} == {
+        ("input_ids", 1),
+        ("position_ids", 1),
+        ("attention_mask", 1),
+    }
+    assert [(one.name, one.axis) for one in states.token_outputs] == [("logits", 1)]
+    assert {(one.input, one.output, one.axis) for one in states.pairs} == {
+        ("past_key_values.0.key", "present.0.key", 2),
+        ("past_key_values.0.value", "present.0.value", 2),
+        ("attention_mask.past", "attention_mask.present", 1),
+    }
+
+
+def off(output: str, change: Callable[[np.ndarray], None]) -> Callable[[Arrays], Arrays]:
+    """Return what changes an output."""
+
+    def changed(outputs: Arrays) -> Arrays:
+        copy = {name: value.copy() for name, value in outputs.items()}
+        change(copy[output])
+        return copy
+
+    return changed
+
+
+def fill(place: tuple[int, ...], value: float) -> Callable[[np.ndarray], None]:
+    return lambda array: array.__setitem__(place, value)
+
+
+WRONG = {
+    "logits that are off": (off("logits", fill((0, 0, 3), 7)), 0, "'logits' is not what .* off by"),
+    "NaN": (off("logits", fill((0, 0, 3), np.nan)), 0, "'logits' .*: it has NaN"),
+    "a row of the state": (off("present.0.key", fill((0, 0, 4, 1), 9)), 4, "with 4 rows .* 'present.0.key'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_step_gets_wrong_is_found(name: str, tmp_path: Path) -> None:
+    change, _, message = WRONG[name]
+    decoder = decoder_of("gpt2", 1, tmp_path)
+    right = Oracle(tmp_path, decoder.model)
+    with pytest.raises(VerificationError, match=message):
+        steps_of(decoder, tmp_path).verify(lambda inputs: change(right.run(inputs)))
+
+
+def test_a_step_that_sees_rows_behind_the_end_is_found(tmp_path: Path) -> None:
+    decoder = decoder_of("gpt2", 1, tmp_path)
+    for node in decoder.model.graph.node:
+        if node.op_type == "Less":  # which says what lies before the end
+            node.input[1] = next(name for name in node.input if name != node.input[1])
+            node.op_type = "Equal"
+    with pytest.raises(VerificationError, match="with 0 rows in its state"):
+        steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
