@@ -398,7 +398,7 @@ class Generation:
         self.verified = {}
         for decision in decisions:
             name = decision.plan.name
-            verifier = Verifier(self._ground_truth.oracles[name], self._client)
+            verifier = Verifier(self._ground_truth.oracles[name], self._client, self._ground_truth.decoders.get(name))
             found = verifier.verify(self._request.binary_file, decision, self._ground_truth.inputs[name])
             self.verified = {**self.verified, name: found}
 

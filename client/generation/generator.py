@@ -29,6 +29,7 @@ from gputune.client.model.graphs import Graphs, cut_graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.parts import Cut, told
 from gputune.client.model.plan import Task
+from gputune.client.model.state import Decoder
 from gputune.client.outputs import Files, check_output, write_summary
 from gputune.client.progress import SILENT, Progress, gathered_warnings
 from gputune.client.target.client import TargetClient
@@ -149,7 +150,7 @@ class _Read:
 
 def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Clock) -> _Read:
     """Return the model, and what it will be verified with."""
-    precision = request.config.precision
+    precision, decoders = request.config.precision, dict[str, Decoder]()
     with clock.phase("import"):
         if request.config.unsupported == HOST:
             cut_models = _cuts(request)
@@ -158,7 +159,7 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
             cuts = [cut.changed(lambda graph: next(left)) for cut in cut_models]
             paths = [cut.imported.path for cut in cuts for _ in cut.parts]
         else:
-            whole = read_graphs(request.models, precision.narrow)
+            whole = read_graphs(request.models, precision.narrow, decoders)
             enabled, paths = _enabled(request.config, whole, request.paths_of_graphs)
             read, cuts = precision.of(_with_outputs(enabled, request.outputs)), []
     with clock.phase("lower"):
@@ -173,7 +174,7 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
             if cuts:
                 ground_truth = ground_truth_of_parts(cuts, request.input_list)
             else:
-                ground_truth = ground_truth_for(paths, request.input_list, plans)
+                ground_truth = ground_truth_for(paths, request.input_list, plans, decoders)
     for package in packages:
         log.info(f"op package {package.title}: {_listing(package)}")
     for path, model in zip(paths, graphs.models, strict=True):

@@ -72,11 +72,12 @@ class GenerationRequest:
 
     def fingerprint(self, tier: str, packages: Sequence[OpPackage]) -> str:
         """Return what makes a rerun the same generation: the models' bytes, the effort, the dimensions and values of
-        inputs, the precision. tier: the name of the device's."""
+        inputs, the states, the precision. tier: the name of the device's."""
         shapes = [sorted(one.items()) for file in self.models for one in file.shapes]
         values = [sorted(file.values.items()) for file in self.models]
         asked: list[object] = [self.effort.name, shapes, values, tier]
         asked += [[one.title for one in packages], str(self.outputs), str(self.config.precision)]
+        asked += [asdict(file.state) for file in self.models if file.state is not None]
         digest = hashlib.sha256(json.dumps(asked).encode())
         for model in self.model_paths:
             with open_file(model) as file:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gputune.client.errors import Refusal, UnsupportedNodes
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF, HALVES
 from gputune.kernels.chain import EMPTY, Chain
+from gputune.runtime.context.states import StateRecord
 
 Array = npt.NDArray[Any]
 
@@ -201,7 +202,8 @@ class Graph:
     Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in a type of
     HALVES, with that type, `like_halves` those in float32 whose numbers are of such a type, `half_nodes` the model's
     nodes that compute one. `precision` says what a plan makes of them. `scaled` has those of the constants that were
-    dequantised, `exactness` is what the passes found of quantised nodes. `path` is the model's file.
+    dequantised, `exactness` is what the passes found of quantised nodes. `states` says which outputs become inputs
+    of the next inference. `path` is the model's file.
     """
 
     name: str
@@ -221,6 +223,7 @@ class Graph:
     precision: Precision = field(default_factory=Precision)
     scaled: Mapping[str, Scaled] = field(default_factory=dict)
     exactness: Exactness | None = None
+    states: StateRecord | None = None
     path: str = field(default="", compare=False)
 
     @property

@@ -8,18 +8,22 @@ from functools import cached_property
 from gputune.client.errors import ConfigError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
-from gputune.client.model.importer import read_model
+from gputune.client.model.importer import import_model, load, read_model
 from gputune.client.model.model_files import ModelFile
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.model.plan import Plan, Task
+from gputune.client.model.state import Decoder, with_state
 from gputune.core.dtypes import FLOAT
 from gputune.kernels.family import DeviceLimits
 from gputune.runtime.context.records import ModelRecord
 
 
-def read_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Graph]:
+def read_graphs(
+    files: Sequence[ModelFile], narrow: bool = False, decoders: dict[str, Decoder] | None = None
+) -> list[Graph]:
     """Return each model once for each choice of its inputs' shapes. narrow: with float32 in the place of float64.
-    Raises ModelError, ConfigError for two graphs of one name.
+    decoders: takes what graphs with a state were made of, by their names. Raises ModelError, ConfigError for two graphs
+    of one name, and for states that do not fit.
 
     The graph of the only model has the name that this gives itself; those of several have the names of their files.
     Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320".
@@ -27,10 +31,23 @@ def read_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Graph]
     graphs = []
     for file in files:
         for shapes in file.shapes:
-            graph = read_model(file.path, shapes, file.values, narrow)
-            graphs.append(replace(graph, name=_name(file, graph.name, shapes, len(files) > 1)[0]))
+            graph, decoder = _read(file, shapes, narrow)
+            graph = replace(graph, name=_name(file, graph.name, shapes, len(files) > 1)[0])
+            graphs.append(graph)
+            if decoders is not None and decoder is not None:
+                decoders[graph.name] = decoder
     _check_names(graph.name for graph in graphs)
     return graphs
+
+
+def _read(file: ModelFile, shapes: Mapping[str, tuple[int, ...]], narrow: bool) -> tuple[Graph, Decoder | None]:
+    if file.state is None:
+        return read_model(file.path, shapes, file.values, narrow), None
+    decoder = with_state(load(file.path, narrow), file.path, shapes, file.values, file.state)
+    static = {item.name for item in decoder.model.graph.input}
+    given = decoder.original.dimensions.at(0) if not decoder.length else {}
+    fixed = {name: value for name, value in file.values.items() if name in static}
+    return replace(import_model(decoder.model, file.path, given, fixed), states=decoder.states), decoder
 
 
 def cut_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Cut]:

@@ -38,11 +38,12 @@ class StateChoice:
 @dataclass(frozen=True)
 class ModelFile:
     """A model, and shapes by the name of an input or of a dimension: a graph for each of them. values: of inputs that
-    are constants in all of these graphs."""
+    are constants in all of these graphs. state: what it remembers between inferences, if it does."""
 
     path: Path
     shapes: Sequence[Mapping[str, Shape]] = ({},)
     values: Mapping[str, Value] = field(default_factory=dict)
+    state: StateChoice | None = None
 
 
 def model_files(

@@ -25,6 +25,8 @@ Run = Callable[[Arrays], Arrays]
 
 MOST_STEPS = 64
 """So many steps run on the target; of a longer way from empty to full, half of them at its beginning."""
+FIXED_STEPS = 8
+"""So many are taken of a state that does not grow."""
 BACK = 10
 """So many rows are forgotten halfway."""
 BEHIND = 1e30
@@ -76,7 +78,8 @@ class Steps:
             if runs:
                 before = state or {name: self._wide(name, past) for name, past in exact.items()}
                 before = {name: self._spoilt(name, past, length) for name, past in before.items()}
-                got = run({**self._padded(given), **before, self._decoder.length: np.array([length], np.int32)})
+                rows = {self._decoder.length: np.array([length], np.int32)} if self._decoder.length else {}
+                got = run({**self._padded(given), **before, **rows})
                 self._compare(got, want, length)
                 state = {pair.input: got[pair.output] for pair in self._pairs}
             else:
@@ -86,6 +89,9 @@ class Steps:
     def _way(self) -> Iterator[tuple[int, int, bool]]:
         """Yield the length before each step, how many of its tokens are real, and whether it runs on the target."""
         capacity, tokens = self._decoder.capacity, self._tokens
+        if not tokens:
+            yield from ((0, 0, True) for _ in range(FIXED_STEPS))
+            return
         part = tokens // 2 if self._decoder.original.tokens else 0
         ways = [(length, tokens) for length in range(0, capacity // 2 - tokens + 1, tokens)]
         end = ways[-1][0] + tokens if ways else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputune.client.context.choice import Decision
@@ -12,12 +12,14 @@ from gputune.client.context.verifying.captures import Captures, windows
 from gputune.client.context.verifying.distance import Compared, allowed_for, check_compared, compared, in_words
 from gputune.client.context.verifying.divergence import WINDOW_BYTES, Divergence, Finding
 from gputune.client.context.verifying.part_oracle import PartOracle, part_oracles
+from gputune.client.context.verifying.steps import Steps
 from gputune.client.errors import ConfigError, VerificationError
 from gputune.client.input_lists import read_input_list, read_inputs
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.parts import Cut
 from gputune.client.model.plan import Operation, Plan
+from gputune.client.model.state import Decoder
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.search.task_search import task_key
@@ -32,17 +34,26 @@ REMEDY = "give inputs that the model is made for with --input_list; if it has th
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What knows the right outputs of each graph, and on which inputs it is compared, by the graph's name."""
+    """What knows the right outputs of each graph, and on which inputs it is compared, by the graph's name. decoders:
+    what graphs with a state were made of, which are compared step by step."""
 
     oracles: Mapping[str, Oracle | PartOracle]
     inputs: Mapping[str, Sequence[Mapping[str, Array]]]
+    decoders: Mapping[str, Decoder] = field(default_factory=dict)
 
 
-def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Sequence[Plan]) -> GroundTruth:
+def ground_truth_for(
+    models: Sequence[Path],
+    input_list: Path | None,
+    plans: Sequence[Plan],
+    decoders: Mapping[str, Decoder] | None = None,
+) -> GroundTruth:
     """Return what verifying needs, known to be there before anything takes time: the inputs of the list, else random
-    ones. models: of each plan.
+    ones. models: of each plan. decoders: by the names of graphs with a state.
 
     Raises ConfigError."""
+    if decoders:
+        return _of_steps(models, input_list, plans, decoders)
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
     oracles = {plan.name: by_path[path].given(plan.constant_inputs) for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
@@ -52,6 +63,19 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
     lines = read_input_list(input_list, tensors, _fixed(plans[0]))
     return GroundTruth(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
+
+
+def _of_steps(
+    models: Sequence[Path], input_list: Path | None, plans: Sequence[Plan], decoders: Mapping[str, Decoder]
+) -> GroundTruth:
+    """Return the same of graphs with a state, each of which makes up the inputs of its steps."""
+    if input_list is not None:
+        raise ConfigError("--input_list has no meaning with --verify and --state, whose steps have inputs of their own")
+    oracles: dict[str, Oracle | PartOracle] = {}
+    for plan, path in zip(plans, models, strict=True):
+        found = decoders.get(plan.name)
+        oracles[plan.name] = Oracle(path) if found is None else Oracle(path, found.original.model)
+    return GroundTruth(oracles, {plan.name: [] for plan in plans}, decoders)
 
 
 def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> GroundTruth:
@@ -91,10 +115,11 @@ def _fixed(model: Plan | Graph) -> list[str]:
 
 @dataclass(frozen=True)
 class Verifier:
-    """Compares contexts on a target with an oracle."""
+    """Compares contexts on a target with an oracle. decoder: what a graph with a state was made of."""
 
     oracle: Oracle | PartOracle
     client: TargetClient
+    decoder: Decoder | None = None
 
     def verify(self, context: Path, decision: Decision, inputs: Sequence[Mapping[str, Array]]) -> dict[str, Compared]:
         """Return what all inputs together have shown of each output, by its name. An output that onnxruntime has no
@@ -105,7 +130,10 @@ class Verifier:
         found: dict[str, Compared] = {}
         executor = RemoteExecutor(self.client, context, decision.plan.name, strict=False)
         try:
-            wrong = self._wrong(executor, inputs, found, decision.plan)
+            if self.decoder is not None:
+                found, wrong = self._in_steps(executor, decision.plan, self.decoder), None
+            else:
+                wrong = self._wrong(executor, inputs, found, decision.plan)
         finally:
             executor.close()
         if wrong is not None:
@@ -123,6 +151,13 @@ class Verifier:
             own = f", {one.own:.1e} by onnxruntime's optimisations alone" if one.own else ""
             log.info(f"verified: {told} is off by at most {one.error:.1e} of its largest value{stepped}{own}")
         return found
+
+    def _in_steps(self, executor: RemoteExecutor, plan: Plan, decoder: Decoder) -> dict[str, Compared]:
+        """Return what all steps from an empty state to a full one have shown. Raises VerificationError."""
+        assert isinstance(self.oracle, Oracle)
+        allowed = allowed_for(plan.coarsest)
+        steps = Steps(plan.name, plan.inputs, decoder, self.oracle, allowed, plan.steps)
+        return steps.verify(lambda given: executor.run_timed(given)[0])
 
     def _wrong(
         self,

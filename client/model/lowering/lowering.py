@@ -55,6 +55,7 @@ def _plan(lowering: Lowering) -> Plan:
         holds=layouts.holds,
         constant_inputs=graph.constant_inputs,
         exactness=graph.exactness,
+        states=graph.states,
     )
     return _weighted(in_precision(plan, graph))
 

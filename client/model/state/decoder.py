@@ -74,7 +74,11 @@ def with_state(
     """Return a decoder with a state of a capacity. shapes, values: of inputs, as `read_model` has them.
 
     Raises ConfigError for pairs and sizes that do not fit, ModelError for what cannot have a state."""
+    if choice.pairs and (fixed := _fixed(model, path, shapes, values, choice)) is not None:
+        return fixed
     growth = _Growth(model, path, shapes, values, choice)
+    if not choice.capacity:
+        raise ConfigError(f"--state: the past of model {path} grows; give --state_capacity, the rows that it may have")
     longest = choice.capacity - growth.tokens
     if longest < 1:
         raise ConfigError(
@@ -172,6 +176,39 @@ class _Growth:
         return with_past(self.model.graph, name, axes[0], self.dimensions.growing)
 
 
+def _fixed(
+    model: onnx.ModelProto,
+    path: Path,
+    shapes: Mapping[str, Shape],
+    values: Mapping[str, npt.ArrayLike],
+    choice: StateChoice,
+) -> Decoder | None:
+    """Return a model with a state that does not grow, as it is; None if some of it does.
+
+    Raises ConfigError for pairs of other types or shapes."""
+    pairs = _named(model, path, choice)
+    dimensions = Dimensions.of_all(interface_of(model.graph), shapes)
+    if any(dimensions.open(dimensions.interface.inputs[name]) for name in pairs):
+        return None
+    tensors = import_nodes(model, path, shapes, values).tensors
+    for past, present in pairs.items():
+        one, other = tensors[past], tensors[present]
+        if one != other:
+            raise ConfigError(
+                f"--state {past}={present}: input {past!r} of model {path} is {one.dtype} of {one.shape}, and output "
+                f"{present!r} {other.dtype} of {other.shape}; they must be the same"
+            )
+    if choice.capacity:
+        raise ConfigError(f"--state_capacity {choice.capacity}: nothing of the state of model {path} grows; drop it")
+    states = StateRecord("", 0, 0, (), (), tuple(StatePair(past, present, FIXED) for past, present in pairs.items()))
+    return Decoder(model, states, "", 0, Original(model, dimensions, "", values))
+
+
+def _named(model: onnx.ModelProto, path: Path, choice: StateChoice) -> dict[str, str]:
+    interface = interface_of(model.graph)
+    return named(choice.pairs, list(interface.inputs), interface.outputs, path)
+
+
 def _longer(own: Mapping[str, Shape], longer: Mapping[str, Shape], names: Sequence[str]) -> list[TokenAxis]:
     """Return the axes along which tensors of these names are longer."""
     return [
@@ -185,7 +222,7 @@ def _longer(own: Mapping[str, Shape], longer: Mapping[str, Shape], names: Sequen
 def _pairs(model: onnx.ModelProto, path: Path, choice: StateChoice) -> dict[str, str]:
     """Return the outputs that pasts become, by the names of these inputs. Raises ConfigError."""
     if choice.pairs:
-        return named(choice.pairs, model.graph, path)
+        return _named(model, path, choice)
     found = joined(model.graph)
     if not found:
         raise ConfigError(

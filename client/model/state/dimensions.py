@@ -1,7 +1,7 @@
 """Give the inputs of a decoder their shapes at any length of its past."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputune.client.errors import ConfigError
@@ -23,15 +23,19 @@ class Dimensions:
     given: Mapping[str, Shape]
 
     @classmethod
-    def of(cls, path: Path, interface: Interface, given: Mapping[str, Shape], pasts: Collection[str]) -> "Dimensions":
-        """Return what shapes of inputs and sizes of dimensions say. pasts: the inputs of which one dimension grows, or
-        the name of that dimension. Raises ConfigError where it is not known which one."""
+    def of_all(cls, interface: Interface, given: Mapping[str, Shape]) -> "Dimensions":
+        """Return what shapes of inputs and sizes of dimensions say, where none grows."""
         sizes = {name: shape[0] for name, shape in given.items() if name not in interface.inputs and len(shape) == 1}
         for name, one in interface.inputs.items():
             pairs = zip(one.dims or (), given.get(name, ()), strict=False)
             sizes |= {dim.symbol: size for dim, size in pairs if dim.symbol}
-        known = {name: shape for name, shape in given.items() if name in interface.inputs}
-        found = cls(interface, sizes, "", known)
+        return cls(interface, sizes, "", {name: shape for name, shape in given.items() if name in interface.inputs})
+
+    @classmethod
+    def of(cls, path: Path, interface: Interface, given: Mapping[str, Shape], pasts: Collection[str]) -> "Dimensions":
+        """Return what shapes of inputs and sizes of dimensions say. pasts: the inputs of which one dimension grows, or
+        the name of that dimension. Raises ConfigError where it is not known which one."""
+        found = cls.of_all(interface, given)
         open_ones = dict.fromkeys(
             symbol for name in pasts if name in interface.inputs for symbol in found.open(interface.inputs[name])
         )
@@ -42,10 +46,12 @@ class Dimensions:
                 f"--state: one dimension of {', '.join(pasts)} of model {path} grows, and "
                 f"{which if open_ones else 'none is open'}; give --input_dimensions for all others, and none for it"
             )
-        return cls(interface, sizes, next(iter((*named, *open_ones))), known)
+        return replace(found, growing=next(iter((*named, *open_ones))))
 
     def open(self, one: Input) -> list[str]:
         """Return the names of the dimensions of an input of which no size is known."""
+        if one.name in self.given:
+            return []
         return [dim.symbol for dim in one.dims or () if self._size(dim.symbol, dim.size, self.sizes) is None]
 
     def at(self, past: int, more: Mapping[str, int] | None = None) -> dict[str, Shape]:

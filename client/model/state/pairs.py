@@ -2,7 +2,7 @@
 rows."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -43,10 +43,11 @@ def _joined(graph: onnx.GraphProto, name: str) -> Iterator[str]:
             yield from _joined(item.g, item.g.output[place].name)
 
 
-def named(patterns: Sequence[tuple[str, str]], graph: onnx.GraphProto, path: Path) -> dict[str, str]:
+def named(
+    patterns: Sequence[tuple[str, str]], inputs: Sequence[str], outputs: Collection[str], path: Path
+) -> dict[str, str]:
     """Return the pairs of names of inputs and outputs that patterns say; a * in both stands for the same text. Raises
     ConfigError for a pattern that fits nothing, or an input without its output."""
-    inputs, outputs = [item.name for item in graph.input], {item.name for item in graph.output}
     found: dict[str, str] = {}
     for one, other in patterns:
         fitting = [(name, match) for name in inputs if (match := _regex(one).fullmatch(name))]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from gputune.client.context.verifying.steps import Arrays, Steps
@@ -68,6 +69,18 @@ def test_a_prefix_without_a_past_is_that_of_exact_lengths(tmp_path: Path) -> Non
     assert decoder.states is None
     found = steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
     assert found["logits"].values > CAPACITY
+
+
+FIXED = "(float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) { hn = Add (x, h) y = Tanh (hn) }"
+
+
+def test_a_state_that_does_not_grow_is_known_by_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> small {FIXED}'), path)
+    decoder = with_state(load(path), path, {}, {}, StateChoice(0, (("h", "hn"),)))
+    assert decoder.states is not None
+    assert [(one.input, one.output, one.axis) for one in decoder.states.pairs] == [("h", "hn", -1)]
+    assert steps_of(decoder, tmp_path).verify(Oracle(path).run)["hn"].values == 8 * 4
 
 
 def test_records_say_what_a_step_adds(tmp_path: Path) -> None:

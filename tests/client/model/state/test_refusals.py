@@ -127,6 +127,27 @@ REFUSED: dict[str, tuple[str, str, Mapping[str, Any], StateChoice, str]] = {
         StateChoice(1),
         "--state_capacity 1: a step of model .* adds 1 rows; take more",
     ),
+    "no capacity": (
+        f"({INPUTS}) => (float[1, Q, 4] present)",
+        JOINED,
+        {},
+        StateChoice(0),
+        "the past of model .* grows; give --state_capacity",
+    ),
+    "a capacity of what does not grow": (
+        "(float[1, 4] h) => (float[1, 4] hn)",
+        "hn = Tanh (h)",
+        {},
+        StateChoice(4, (("h", "hn"),)),
+        "--state_capacity 4: nothing of the state of model .* grows; drop it",
+    ),
+    "a pair of two shapes": (
+        "(float[1, 4] h) => (float[4, 1] hn)",
+        "hn = Transpose (h)",
+        {},
+        StateChoice(0, (("h", "hn"),)),
+        "input 'h' of model .* is float32 of \\(1, 4\\), and output 'hn' float32 of \\(4, 1\\); they must be the same",
+    ),
     "a dimension that depends on data": (
         f"({INPUTS}, int64[3] size) => (float[1, Q, 4] present, float[1, R, 4] y)",
         f"{JOINED} y = Expand (x, size)",
