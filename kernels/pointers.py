@@ -21,7 +21,7 @@ import re
 from dataclasses import replace
 
 from gputune.core.launches import Launch
-from gputune.kernels.template import ELEMENTS, own_text, template
+from gputune.kernels.template import ELEMENTS, QUANTISED_FACTORS, own_text, template
 
 POINTERS, MOVING = "vector_pointers.cl", "moving_pointers.cl"
 _MOVING, _TILES = re.compile(r"^void (matmul_tiled|conv_direct)\(", re.MULTILINE), "register_tile.cl"
@@ -46,7 +46,9 @@ def by_pointers(launch: Launch) -> Launch:
     if elements not in launch.source:
         return launch
     source = launch.source.replace(elements, elements + template(POINTERS))
-    if _MOVING.search(source):
+    if (
+        _MOVING.search(source) and own_text(QUANTISED_FACTORS) not in source
+    ):  # whose places follow from where rows begin
         tiles = own_text(_TILES)
         source = source.replace(tiles, tiles + template(MOVING))
     source = _PARAMETERS.sub(lambda found: found[0].replace("*restrict ", "*restrict ALIGNED_BUFFER "), source)

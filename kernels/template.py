@@ -16,15 +16,21 @@ STOCK = "gputune.kernels.ops"
 ELEMENTS = "elements.cl"
 
 
-def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str = FLOAT) -> str:
+FACTORS, QUANTISED_FACTORS = "factors.cl", "quantised_factors.cl"
+
+
+def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str = FLOAT, quantised: bool = False) -> str:
     """Return the text of the template NAME for elements of a type.
 
     It lies next to the modules of `package`. The templates that it includes are put in: a device gets one text and no
     folder. What an op package's template includes lies next to it, or is a stock template. elements.cl has the type
     of tensors that name none; macros in front of the text say another type. factors: the type that products are
-    multiplied in (factors.cl), float16 for elements of float16 only.
+    multiplied in (factors.cl), float16 for elements of float16 only. quantised: whether packed weights are numbers with
+    scales.
     """
     text = _text(name, package)
+    if quantised:
+        text = text.replace(_text(FACTORS, STOCK), _text(QUANTISED_FACTORS, STOCK))
     if dtype == FLOAT:
         return text
     known = ELEMENT_TYPES[dtype]

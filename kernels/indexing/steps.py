@@ -4,13 +4,15 @@ The step is the number of elements to the next index of the axis. A step of 0 re
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from gputune.kernels.family import Array
 
 Steps = tuple[int, ...]
+Side = tuple[tuple[int, ...], Steps, int]
+"""The sizes of a factor, (*batch, rows, columns), its steps, and the element where it begins."""
 
 
 def reach(sizes: Sequence[int], steps: Sequence[int]) -> int:
@@ -63,3 +65,25 @@ def place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
             along = f"({index})" if outer == count else f"({index}) % {outer}"
             terms.append(f"{along} / {inner} * {step}")
     return f"({' + '.join(terms) or '0'})"
+
+
+def lies_along(side: Side, axis: int, other: int) -> bool:
+    """Return whether elements along an axis lie closer together than along the other. An axis of one element has no
+    step."""
+    sizes, steps, _ = side
+    mine, others = (steps[each] if sizes[each] > 1 else 0 for each in (axis, other))
+    return mine == 1 or (others != 1 and mine < others)
+
+
+def vector(side: Side, axis: int, widest: int) -> int:
+    """Return how many elements an aligned vector along an axis has: 1 if neighbours do not lie side by side."""
+    sizes, steps, start = side
+    if steps[axis] != 1:
+        return 1
+    axes = range(-len(sizes), 0)
+    return math.gcd(widest, start, sizes[axis], *(steps[each] for each in axes if each != axis and sizes[each] > 1))
+
+
+def outer_steps(sizes: Sequence[int], steps: Steps) -> Iterator[int]:
+    """Return the steps of all axes but the last that have more than one element."""
+    return (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)

@@ -11,7 +11,7 @@ elements.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,12 +34,16 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.indexing.steps import (
+    Side,
     Steps,
     as_it_lies,
     different,
+    lies_along,
+    outer_steps,
     place,
     reach,
     reach_each_once,
+    vector,
     view,
     whole_shape,
 )
@@ -48,9 +52,10 @@ from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSp
 from gputune.kernels.template import template
 from gputune.kernels.tiling.estimate import WIDEST, Card, handing_over
 from gputune.kernels.tiling.local_tiles import LocalTiles
+from gputune.kernels.tiling.packing import Packing, Quantised, QuantisedPacking
 from gputune.kernels.tiling.skinny import MOST_ROWS, Skinny
 from gputune.kernels.tiling.streaming import ceil_div, check_indices, round_up
-from gputune.kernels.tiling.tiles import Tiling
+from gputune.kernels.tiling.tiles import FEW_ROWS, Tiling
 from gputune.kernels.tiling.workgroups import TiledKernel
 
 MOST_PARTS = 4
@@ -58,13 +63,12 @@ MOST_PARTS = 4
 
 TILED, LOCAL, SKINNY = 0, 1, 2
 MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
+KEEPING = frozenset({TILED, SKINNY})
+"""The algorithms that read quantised weights as they are; for others they are widened when they are packed."""
 ENTRIES = {TILED: "matmul_tiled", LOCAL: "matmul_local", SKINNY: "matmul_skinny"}
 
 PACKED_ROWS = 16
 """Rows of a computed b that a work-item packs where work-groups are of one work-item."""
-
-Side = tuple[tuple[int, ...], Steps, int]
-"""The sizes of a factor, (*batch, rows, columns), its steps, and the element where it begins."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class MatMulProblem(Problem):
 
     With `parts`, a is there as the tensors a0[m, parts[0]], a1[m, parts[1]], ... which lie side by side in it. With
     `places`, b is computed, and there is such a product for all of a batch. `factors` is the type in which products may
-    be multiplied.
+    be multiplied. `quantised` says how a constant b is stored that is no float.
     """
 
     op = "MatMul"
@@ -105,6 +109,7 @@ class MatMulProblem(Problem):
     parts: tuple[int, ...] = ()
     factors: str = field(default=FLOAT, metadata=ADDED)
     places: Places | None = field(default=None, metadata=ADDED)
+    quantised: Quantised | None = field(default=None, metadata=ADDED)
 
     def check(self) -> None:
         batch, rank = self.lies.batch, len(self.lies.batch) + 2
@@ -112,6 +117,8 @@ class MatMulProblem(Problem):
             of = f"{batch} of " if self.places else ""
             raise ValueError(f"MatMul needs positive sizes, not {of}m={self.m} k={self.k} n={self.n}")
         check_factors("MatMul", self.dtype, self.factors)
+        if self.quantised and (self.places or self.parts or self.factors != FLOAT):
+            raise ValueError("MatMul has quantised weights only if they are constant, a is whole and factors float")
         if self.places and (self.parts or self.bias):
             raise ValueError("MatMul has parts and a bias only if its right side is constant")
         if self.parts and not 2 <= len(self.parts) <= MOST_PARTS:
@@ -197,7 +204,9 @@ class MatMulFamily(ProductFamily):
             whole = problem.weights and all(steps)
             shapes[name] = (m, n) if whole else (reach(problem.shape, steps),)
         constants = ("b", "bias") if problem.weights else ()
-        return tuple(problem.tensor(name, shape, name in constants) for name, shape in shapes.items())
+        specs = tuple(problem.tensor(name, shape, name in constants) for name, shape in shapes.items())
+        kept = problem.quantised.inputs(k, n, problem.dtype) if problem.quantised else ()
+        return tuple(each for spec in specs for each in (kept if kept and spec.name == "b" else (spec,)))
 
     def output(self, problem: MatMulProblem) -> TensorSpec:
         return problem.tensor("output", as_it_lies(problem.shape, problem.lies.output_steps))
@@ -210,23 +219,36 @@ class MatMulFamily(ProductFamily):
         way, entry = _ways(problem, factors)[algorithm], ENTRIES[algorithm]
         packs = problem.weights or (algorithm == TILED and bool(configuration["PACK"]))
         inputs = (*problem.lefts, "packed" if packs else "b")
-        source = _prelude(problem) + template(f"{entry}.cl", dtype=problem.dtype, factors=factors)
+        kept = problem.quantised if algorithm in KEEPING else None
+        text = template(f"{entry}.cl", dtype=problem.dtype, factors=factors, quantised=kept is not None)
         # Computed factors come into local memory in vectors that are aligned; then outputs that are not are stored one
         # by one.
         whole = aligned(configuration["VW"], *_distances(problem, algorithm, packs))
         apart = algorithm == LOCAL and not problem.weights
         vectors = problem.lies.output_steps[-1] == 1 and (whole or not apart)
         sizes = _sizes(problem) | {"OUT_VECTORS": int(vectors)}
-        main = way.launch(configuration, TiledKernel(source, entry, sizes, inputs, operands, whole or apart))
+        if kept:
+            sizes |= kept.macros | {"Q_AHEAD": configuration.get("PF", 0)}
+            configuration = {**configuration, "PF": 0}
+        kernel = TiledKernel(_prelude(problem) + text, entry, sizes, inputs, operands, whole or apart)
+        main = way.launch(configuration, kernel)
         if not problem.weights:
             return Instance(main, scratch=way.stored(configuration))
-        packing = _tiling(problem).packing(*(configuration[name] for name in ("NV", "VW", "LN")))
-        packed = {"packed": packing.nbytes}
-        return Instance(main, (packing.launch("b", problem.bias),), packed, way.stored(configuration))
+        packing: Packing | QuantisedPacking
+        packing = plain = _tiling(problem).packing(*(configuration[name] for name in ("NV", "VW", "LN")))
+        if problem.quantised:
+            packing = QuantisedPacking(problem.quantised, plain, configuration["VW"], widened=kept is None)
+        prepare = packing.launch("b", problem.bias)
+        return Instance(main, (prepare,), {"packed": packing.nbytes}, way.stored(configuration))
+
+    def computing(self, problem: MatMulProblem, dtype: str) -> MatMulProblem:
+        return problem if problem.quantised else replace(problem, factors=dtype)
 
     def sample_inputs(self, problem: MatMulProblem, generator: np.random.Generator) -> dict[str, Array]:
         """As everywhere, with a computed b in the place of weights, so that sums are around one."""
         inputs = super().sample_inputs(problem, generator)
+        if problem.quantised:
+            inputs |= problem.quantised.sample(problem.k, problem.n, problem.dtype, generator)
         if not problem.weights:
             inputs["b"] *= 1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5
         return inputs
@@ -234,9 +256,10 @@ class MatMulFamily(ProductFamily):
     def reference(self, problem: MatMulProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's product in float64 of views with these steps."""
         left = np.concatenate([inputs[name] for name in problem.lefts], axis=-1)
+        right = problem.quantised.weights(inputs, problem.k, problem.n) if problem.quantised else inputs["b"]
         a, b = (
             view(each.astype(np.float64).reshape(-1)[start:], sizes, steps)
-            for each, (sizes, steps, start) in zip((left, inputs["b"]), problem.sides, strict=True)
+            for each, (sizes, steps, start) in zip((left, right), problem.sides, strict=True)
         )
         total = a @ b + (inputs["bias"] if problem.bias else 0)
         operands = [
@@ -253,7 +276,11 @@ class MatMulFamily(ProductFamily):
         moved = outputs + problem.bias * problem.n
         moved += sum(different(sizes, steps) for sizes, steps, _ in problem.sides)
         moved += sum(different(problem.shape, steps) for steps in problem.lies.operand_steps)
-        return Work(outputs * each, moved * problem.element.nbytes)
+        nbytes = moved * problem.element.nbytes
+        if problem.quantised:
+            nbytes += problem.quantised.nbytes(problem.k, problem.n, problem.dtype)
+            nbytes -= problem.k * problem.n * problem.element.nbytes
+        return Work(outputs * each, nbytes)
 
     def tolerance(self, problem: MatMulProblem) -> Tolerance:
         return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
@@ -342,7 +369,7 @@ class _Computed:
 
 def _tiling(problem: MatMulProblem) -> Tiling:
     """Only sizes of a computed b: where its elements come from is for the stage to know."""
-    down, along = problem.lies.a_steps[-2:]
+    (down, along), kept = problem.lies.a_steps[-2:], problem.quantised
     return Tiling(
         rows=problem.m,
         columns=problem.n,
@@ -352,7 +379,7 @@ def _tiling(problem: MatMulProblem) -> Tiling:
         groups=problem.products,
         matrices=problem.matrices,
         splits=problem.weights,
-        prefetches=problem.weights,
+        prefetches=problem.weights and (kept is None or (kept.bits == 8 and problem.m <= FEW_ROWS)),
         pitch=down if along == 1 and not problem.parts else 0,
         dtype=problem.dtype,
     )
@@ -374,15 +401,15 @@ def _ways(problem: MatMulProblem, factors: str) -> dict[int, "Tiling | _Computed
 def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
     """Vectors along the axes on which a and b lie side by side, as wide as they begin at multiples of their width."""
     left, right = problem.sides
-    left_deep = problem.weights or _along(left, -1, -2)
-    right_deep = not problem.weights and _along(right, -2, -1)
+    left_deep = problem.weights or lies_along(left, -1, -2)
+    right_deep = not problem.weights and lies_along(right, -2, -1)
     return LocalTiles(
         problem.m,
         problem.n,
         problem.k,
-        left_width=_left_width(problem) if left_deep else _vector(left, -2),
+        left_width=_left_width(problem) if left_deep else vector(left, -2, WIDEST),
         left_deep=left_deep,
-        right_width=WIDEST if problem.weights else _vector(right, -2 if right_deep else -1),
+        right_width=WIDEST if problem.weights else vector(right, -2 if right_deep else -1, WIDEST),
         right_deep=right_deep,
         matrices=problem.products,
         dtype=problem.dtype,
@@ -393,24 +420,7 @@ def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
 
 def _left_width(problem: MatMulProblem) -> int:
     """Elements of a row of a that are read at once; they do not reach into another part."""
-    return math.gcd(WIDEST, *problem.parts) if problem.parts else _vector(problem.sides[0], -1)
-
-
-def _along(side: Side, axis: int, other: int) -> bool:
-    """Return whether elements along an axis lie closer together than along the other. An axis of one element has no
-    step."""
-    sizes, steps, _ = side
-    mine, others = (steps[each] if sizes[each] > 1 else 0 for each in (axis, other))
-    return mine == 1 or (others != 1 and mine < others)
-
-
-def _vector(side: Side, along: int) -> int:
-    """Return how many elements an aligned vector along an axis has: 1 if neighbours do not lie side by side."""
-    sizes, steps, start = side
-    if steps[along] != 1:
-        return 1
-    axes = range(-len(sizes), 0)
-    return math.gcd(WIDEST, start, sizes[along], *(steps[each] for each in axes if each != along and sizes[each] > 1))
+    return math.gcd(WIDEST, *problem.parts) if problem.parts else vector(problem.sides[0], -1, WIDEST)
 
 
 def _distances(problem: MatMulProblem, algorithm: int, packs: bool) -> Iterator[int]:
@@ -421,15 +431,10 @@ def _distances(problem: MatMulProblem, algorithm: int, packs: bool) -> Iterator[
     if problem.lies.output_steps[-1] == 1:
         for steps in (problem.lies.output_steps, *problem.lies.operand_steps):
             if steps[-1]:
-                yield from _outer_steps(problem.shape, steps)
+                yield from outer_steps(problem.shape, steps)
     if not packs and algorithm == TILED:
         sizes, steps, start = problem.sides[1]
-        yield from (*_outer_steps(sizes, steps), start)
-
-
-def _outer_steps(sizes: Sequence[int], steps: Steps) -> Iterator[int]:
-    """Return the steps of all axes but the last that have more than one element."""
-    return (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
+        yield from (*outer_steps(sizes, steps), start)
 
 
 def _sizes(problem: MatMulProblem) -> dict[str, int]:
