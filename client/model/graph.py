@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -110,11 +110,33 @@ ONE_FOR_ZERO = "OneForZero"
 
 @dataclass(frozen=True)
 class Scaled:
-    """A constant that was dequantised: `numbers`, from which the zero point is taken away, times `scales`, which have
-    as many axes and repeat along those of size 1."""
+    """A constant that was dequantised: whole `numbers`, from which `zeros` are taken away, times `scales`.
+
+    Both have as many axes as the numbers and repeat along those of size 1; along `axis` each of them is for `block`
+    neighbours. No zeros are zero, no scales are one.
+    """
 
     numbers: Array
-    scales: Array
+    scales: Array | None = None
+    zeros: Array | None = None
+    axis: int = 0
+    block: int = 1
+
+    @property
+    def whole(self) -> Array:
+        """The numbers without their zero points, of one that has no blocks."""
+        numbers = self.numbers.astype(np.int16 if self.numbers.dtype.itemsize == 1 else np.int64)
+        return numbers if self.zeros is None else numbers - self.zeros.astype(numbers.dtype)
+
+    def turned(self, order: Sequence[int] | None = None) -> "Scaled":
+        """Return it with its axes in another order; None: the reverse one."""
+        order = order or range(self.numbers.ndim)[::-1]
+        scales, zeros = (None if each is None else each.transpose(order) for each in (self.scales, self.zeros))
+        return Scaled(self.numbers.transpose(order), scales, zeros, list(order).index(self.axis), self.block)
+
+    def times(self, factors: Array) -> "Scaled | None":
+        """Return it multiplied along its last axis; None where it has no scales."""
+        return None if self.scales is None else replace(self, scales=as_constant(self.scales * factors))
 
 
 @dataclass(frozen=True)
@@ -201,9 +223,9 @@ class Graph:
 
     Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in a type of
     HALVES, with that type, `like_halves` those in float32 whose numbers are of such a type, `half_nodes` the model's
-    nodes that compute one. `precision` says what a plan makes of them. `scaled` has those of the constants that were
-    dequantised, `exactness` is what the passes found of quantised nodes. `states` says which outputs become inputs
-    of the next inference. `path` is the model's file.
+    nodes that compute one. `precision` says what a plan makes of them. `scaled` has those of the constants that are
+    whole numbers, or were dequantised, `exactness` is what the passes found of quantised nodes. `states` says which
+    outputs become inputs of the next inference. `path` is the model's file.
     """
 
     name: str
@@ -272,8 +294,10 @@ class Graph:
         nodes: Iterable[Node],
         constants: Mapping[str, Array] | None = None,
         tensors: Mapping[str, TensorInfo] | None = None,
+        scaled: Mapping[str, Scaled] | None = None,
     ) -> "Graph":
-        """Return the graph with other nodes and some more constants and tensors, without what no output needs."""
+        """Return the graph with other nodes and some more constants and tensors, without what no output needs.
+        scaled: of these constants."""
         kept: list[Node] = []
         needed = set(self.outputs)
         for node in reversed(list(nodes)):
@@ -290,6 +314,7 @@ class Graph:
             nodes=tuple(reversed(kept)),
             constants={name: value for name, value in values.items() if name in needed},
             tensors={name: info for name, info in infos.items() if name in needed},
+            scaled={name: each for name, each in {**self.scaled, **(scaled or {})}.items() if name in needed},
         )
 
     def in_its_words(self, refusals: Iterable[Refusal]) -> list[Refusal]:

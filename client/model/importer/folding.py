@@ -85,23 +85,27 @@ def as_scaled(node: onnx.NodeProto, constants: Mapping[str, Array], known: Mappi
     shape = constants[node.output[0]].shape
     if node.op_type == "Transpose":
         order = next((tuple(item.ints) for item in node.attribute if item.name == "perm"), None)
-        return Scaled(source.numbers.transpose(order), source.scales.transpose(order))
+        return source.turned(order)
     if node.op_type == "Identity":
         return source
-    if node.op_type in _RESHAPES and source.scales.size == 1:
-        return Scaled(source.numbers.reshape(shape), source.scales.reshape((1,) * len(shape)))
+    if node.op_type in _RESHAPES and source.scales is not None and source.scales.size == 1 and source.block == 1:
+        ones = (1,) * len(shape)
+        zeros = None if source.zeros is None else source.zeros.reshape(ones)
+        return Scaled(source.numbers.reshape(shape), source.scales.reshape(ones), zeros)
     return None
 
 
 def _dequantised(node: onnx.NodeProto, constants: Mapping[str, Array]) -> Scaled | None:
-    stored, scale, *zeros = (constants[name] for name in node.input if name)
+    stored, scales, *zeros = (constants[name] for name in node.input if name)
     attributes = {item.name: item.i for item in node.attribute}
-    if scale.dtype != np.float32 or scale.ndim > 1 or attributes.get("block_size") or "float" in stored.dtype.name:
+    if "float" in stored.dtype.name or not stored.size:
         return None
+    axis, block = attributes.get("axis", 1), attributes.get("block_size", 0) or 1
     shape = [1] * stored.ndim
-    if scale.size > 1:
-        shape[attributes.get("axis", 1)] = scale.size
-    numbers = stored.astype(np.int16 if stored.dtype.itemsize == 1 else np.int64)
-    if zeros and zeros[0].any():
-        numbers = numbers - zeros[0].astype(numbers.dtype).reshape(shape)
-    return Scaled(numbers, scale.reshape(shape))
+    if scales.ndim == stored.ndim and block > 1:
+        shape = list(scales.shape)
+    elif scales.size > 1:
+        shape[axis] = scales.size
+    numbers = stored if stored.dtype.kind in "iu" else stored.astype(np.int8)  # those of 4 bits are no type of numpy's
+    given = zeros[0].astype(np.int64).reshape(shape) if zeros and np.any(zeros[0].astype(np.int64)) else None
+    return Scaled(numbers, scales.reshape(shape), given, axis % max(stored.ndim, 1), block)

@@ -7,8 +7,10 @@ from math import prod
 
 from gputune.client.model.graph import Array, Graph, Names, Node
 from gputune.client.model.lowering.layouts import Layouts
+from gputune.client.model.lowering.quantised_weights import quantised_matrix
 from gputune.client.model.plan import Operation, Task
 from gputune.kernels.catalogue import family_of
+from gputune.kernels.tiling.packing import Quantised
 from gputune.kernels.tiling.window import Pair
 
 
@@ -23,6 +25,7 @@ class Lowering:
         self.operations: list[Operation] = []
         self._names = Names()  # of operations: a conversion is called as its tensor, and a node may be called so, too
         self.layouts = Layouts(graph, self.emit)
+        self._quantised: dict[str, tuple[Quantised | None, Mapping[str, str]]] = {}
 
     def emit(
         self, name: str, op: str, problem: object, inputs: Mapping[str, str], output: str, nodes: tuple[str, ...] = ()
@@ -60,6 +63,17 @@ class Lowering:
         if name and not self.layouts.is_constant(name):
             raise self.graph.computed(node, what, name)
         return self.layouts.get(name, on_device=False) if name else ""
+
+    def quantised_matrix(self, weight: str) -> tuple[Quantised | None, Mapping[str, str]]:
+        """Return how a constant matrix is stored as whole numbers, with its tensors by the names of inputs; None where
+        it is floats."""
+        if weight not in self._quantised:
+            scaled = self.graph.scaled.get(weight)
+            found = scaled and quantised_matrix(scaled)
+            kept, values = found or (None, {})
+            tensors = {name: self.layouts.constant(f"{weight}/{name}", value) for name, value in values.items()}
+            self._quantised[weight] = kept, tensors
+        return self._quantised[weight]
 
     def maps(self, node: Node) -> tuple[int, int, Pair, Pair]:
         """Batch, channels, and the sizes (height, width) of the maps that a node reads and writes."""

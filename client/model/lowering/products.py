@@ -14,8 +14,9 @@ def gemm(lowering: Lowering, node: Node) -> None:
     weight, bias = lowering.constant(node, 1, "right side"), lowering.constant(node, 2, "bias")
     depth, columns = lowering.graph.shape(node.inputs[1])
     rows = lowering.graph.tensors[node.output].size // columns
-    inputs = {"a": lowering.layouts.get(node.inputs[0], on_device=False), "b": weight}
-    problem = MatMulProblem(rows, depth, columns, bool(bias), node.chain)
+    quantised, kept = lowering.quantised_matrix(node.inputs[1])
+    inputs = {"a": lowering.layouts.get(node.inputs[0], on_device=False), **(kept or {"b": weight})}
+    problem = MatMulProblem(rows, depth, columns, bool(bias), node.chain, quantised=quantised)
     lowering.run(node, "MatMul", problem, {**inputs, "bias": bias} if bias else inputs, on_device=False)
 
 

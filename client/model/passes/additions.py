@@ -1,6 +1,6 @@
 """Collect what passes add to a graph besides nodes."""
 
-from gputune.client.model.graph import Array, Graph, Node, TensorInfo, as_constant
+from gputune.client.model.graph import Array, Graph, Node, Scaled, TensorInfo, as_constant
 
 
 class Additions:
@@ -9,6 +9,8 @@ class Additions:
     def __init__(self, graph: Graph) -> None:
         self.tensors: dict[str, TensorInfo] = {}
         self.constants: dict[str, Array] = {}
+        self.scaled: dict[str, Scaled] = {}
+        """What is known of those of the constants that are whole numbers, or were dequantised."""
         self._names = graph.names()
 
     def tensor(self, wanted: str, info: TensorInfo) -> str:
@@ -17,9 +19,12 @@ class Additions:
         self.tensors[name] = info
         return name
 
-    def constant(self, wanted: str, value: Array | float) -> str:
-        """Return the name of a new constant, which is float32."""
-        return self.exact(wanted, as_constant(value))
+    def constant(self, wanted: str, value: Array | float, scaled: Scaled | None = None) -> str:
+        """Return the name of a new constant, which is float32. scaled: what else is known of it."""
+        name = self.exact(wanted, as_constant(value))
+        if scaled is not None:
+            self.scaled[name] = scaled
+        return name
 
     def exact(self, wanted: str, value: Array) -> str:
         """Return the name of a new constant of whatever type."""

@@ -49,7 +49,7 @@ def fold_affine(graph: Graph) -> Graph:
         folded = replace(node, outputs=last.outputs, origins=origins)
         with refusing(node):
             nodes.append(_with(graph, folded, axis, affine, added) if affine.moved else node)
-    return graph.rewritten(nodes, added.constants)
+    return graph.rewritten(nodes, added.constants, scaled=added.scaled)
 
 
 def _absorb(graph: Graph, node: Node, value: str, reader: Node, affine: _Affine) -> bool:
@@ -97,7 +97,9 @@ def _with(graph: Graph, node: Node, axis: int, affine: _Affine, added: Additions
         return replace(node, inputs=(*node.inputs[:2], biased))
     scale = affine.scale.reshape(_groups(node), *(-1 if each == axis else 1 for each in range(weight.ndim)))
     scaled = weight.reshape(_groups(node), -1, *weight.shape[1:]) * scale
-    weighted = added.constant(f"{node.name}/weight", scaled.reshape(weight.shape))
+    known = graph.scaled.get(node.inputs[1]) if node.op == "Gemm" else None
+    kept = known and known.times(affine.scale)
+    weighted = added.constant(f"{node.name}/weight", scaled.reshape(weight.shape), kept)
     return replace(node, inputs=(node.inputs[0], weighted, biased))
 
 

@@ -55,7 +55,9 @@ def _with_copies(work: Work, nodes: list[Node]) -> Graph:
             copies[output] = work.exact(f"{output}/value", value)
     others = {name: value for name, value in graph.constants.items() if name not in copies}
     copied = (Node("Identity", value, (value,), (output,)) for output, value in copies.items())
-    return replace(graph, constants=others).rewritten([*copied, *renamed(nodes, copies)], work.constants, work.tensors)
+    return replace(graph, constants=others).rewritten(
+        [*copied, *renamed(nodes, copies)], work.constants, work.tensors, work.scaled
+    )
 
 
 def _as_is(work: Work, node: Node) -> Iterator[Node]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gputune.client.model.graph import Array, Node, TensorInfo
+from gputune.client.model.graph import Array, Node, Scaled, TensorInfo, as_constant
 from gputune.client.model.passes.additions import Work
 
 
@@ -25,7 +25,7 @@ def matmul(work: Work, node: Node) -> Iterator[Node]:
     weight = work.graph.constants.get(node.inputs[1])
     if weight is not None and weight.ndim <= 2 and node.inputs[0] not in work.graph.constants:
         if weight.ndim == 2:
-            yield _gemm_node(work, node, weight, node.output)
+            yield _gemm_node(work, node, weight, node.output, work.graph.scaled.get(node.inputs[1]))
             return
         column = work.tensor(f"{node.output}/column", TensorInfo((*left[:-1], 1)))
         yield _gemm_node(work, node, weight[:, np.newaxis], column)
@@ -47,8 +47,11 @@ def gemm(work: Work, node: Node) -> Iterator[Node]:
     info = work.graph.tensors[node.output]
     product = work.tensor(f"{node.output}/product", info) if addend else node.output
     if weight is not None and not turned[0] and node.inputs[0] not in work.graph.constants:
-        right = weight.T if turned[1] else weight
-        yield _gemm_node(work, node, right if alpha == 1 else right * np.float32(alpha), product)
+        right, known = weight.T if turned[1] else weight, work.graph.scaled.get(node.inputs[1])
+        known = known.turned() if known and turned[1] else known
+        if alpha != 1:
+            right, known = right * np.float32(alpha), known and known.times(as_constant(alpha))
+        yield _gemm_node(work, node, right, product, known)
     else:
         a, b = ("km" if turned[0] else "mk"), ("nk" if turned[1] else "kn")
         bare = product if alpha == 1 else work.tensor(f"{node.output}/bare", info)
@@ -98,13 +101,13 @@ def _check_type(work: Work, node: Node) -> None:
         raise node.unsupported(f"it multiplies {dtype}; float32 is supported")
 
 
-def _gemm_node(work: Work, node: Node, matrix: Array, output: str) -> Node:
-    """Return the Gemm by a constant matrix [K, N]."""
+def _gemm_node(work: Work, node: Node, matrix: Array, output: str, scaled: Scaled | None = None) -> Node:
+    """Return the Gemm by a constant matrix [K, N]. scaled: what else is known of it."""
     shape = work.graph.shape(node.inputs[0])
     if not matrix.size or len(matrix) != shape[-1]:
         sizes = "x".join(map(str, matrix.shape))
         raise node.unsupported(f"its right side is {sizes}, but rows of its left side have {shape[-1]}")
-    weight = work.constant(f"{node.inputs[1]}/matrix", matrix)
+    weight = work.constant(f"{node.inputs[1]}/matrix", matrix, scaled)
     return Node("Gemm", node.name, (node.inputs[0], weight), (output,), origins=node.origins)
 
 

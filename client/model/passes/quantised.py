@@ -33,7 +33,7 @@ from gputune.client.model.passes.whole_products import Factor, output_scales, wh
 def in_whole_numbers(graph: Graph) -> Graph:
     """Return the same graph without quantising operators. Raises UnsupportedNodes for uses of them that cannot run."""
     if not is_quantised(graph):
-        return replace(graph, scaled={})
+        return graph
     work = WholeNumbers(graph)
     refusals: list[Refusal] = []
     for node in graph.nodes:
@@ -43,9 +43,9 @@ def in_whole_numbers(graph: Graph) -> Graph:
             refusals += error.refusals
     if refusals:
         raise UnsupportedNodes(refusals)
-    rewritten = graph.rewritten(work.nodes, work.constants, work.tensors)
+    rewritten = graph.rewritten(work.nodes, work.constants, work.tensors, work.scaled)
     precision = replace(graph.precision, kept=graph.precision.kept | work.kept)
-    return replace(rewritten, scaled={}, precision=precision, exactness=work.exactness())
+    return replace(rewritten, precision=precision, exactness=work.exactness())
 
 
 def is_quantised(graph: Graph) -> bool:

@@ -252,7 +252,7 @@ class WholeNumbers(Work):
             return False
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
         known = self.graph.scaled.get(bias)
-        whole = known.numbers if known is not None and _is_of(known, factor) else None
+        whole = known.whole if known is not None and _is_of(known, factor) else None
         total = Sum(whole_product(self, node, left, right, whole)[0], factor)
         if not bias or whole is not None:
             self.sums[node.output] = total
@@ -286,9 +286,11 @@ class WholeNumbers(Work):
         if (known := self.values.get(tensor)) is not None:
             return Factor(known.tensor, known.most, np.asarray(known.scale)) if known.most <= 255 else None
         scaled = self.graph.scaled.get(tensor)
-        if scaled is None or (most := int(np.abs(scaled.numbers).max(initial=0))) > 255:
+        if scaled is None or scaled.block > 1 or scaled.scales is None or scaled.scales.dtype != np.float32:
             return None
-        return Factor(scaled.numbers, most, scaled.scales)
+        numbers = scaled.whole
+        most = int(np.abs(numbers).max(initial=0))
+        return Factor(numbers, most, scaled.scales) if most <= 255 else None
 
     def scaled_sum(self, node: Node, total: Sum, output: str) -> str:
         """Append what makes numbers of sums."""
@@ -314,6 +316,12 @@ class WholeNumbers(Work):
 def _is_of(bias: Scaled, factor: Array) -> bool:
     """Return whether a bias has the scales of sums, but for how they were rounded."""
     width = bias.numbers.shape[-1] if bias.numbers.ndim else 1
-    if bias.numbers.size != width or factor.size not in (1, width) or bias.scales.size not in (1, width):
+    if (
+        bias.scales is None
+        or bias.block > 1
+        or bias.numbers.size != width
+        or factor.size not in (1, width)
+        or bias.scales.size not in (1, width)
+    ):
         return False
     return np.allclose(bias.scales.ravel(), factor.ravel(), rtol=1e-5, atol=0)

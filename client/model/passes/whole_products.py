@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.client.model.graph import WHOLE_SUM, Array, Node, TensorInfo
+from gputune.client.model.graph import WHOLE_SUM, Array, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.core.dtypes import FLOAT
 
@@ -95,7 +95,9 @@ def _runs(costs: Array, added: float) -> Iterator[tuple[int, int]]:
 
 
 def _tensor(work: Work, node: Node, index: int, numbers: str | Array) -> str:
-    return numbers if isinstance(numbers, str) else work.constant(f"{node.inputs[index]}/whole", numbers)
+    if isinstance(numbers, str):
+        return numbers
+    return work.constant(f"{node.inputs[index]}/whole", numbers, Scaled(numbers.astype(np.int16)))
 
 
 def _product(work: Work, node: Node, sides: tuple[Factor, Factor], bias: Array | None, wanted: str) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import UnsupportedNodes
+from gputune.kernels.tiling.packing import Quantised
 from tests.client.model.test_contrib_operators import model_of
 from tests.client.models import Array
 from tests.client.plans import Lowered, assert_agrees, assert_whole
@@ -44,6 +45,8 @@ PRODUCTS = {
         64, 24, 4, 16, order=lambda blocks: RANDOM.permutation(np.arange(64) // 16).astype(np.int32)
     ),
 }
+FLOATS = ("4 bits, zero points of floats", "4 bits, blocks in another order")
+"""Products whose weights are floats on the device."""
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -52,7 +55,12 @@ def test_products_compute_what_onnxruntime_does(lowered: Lowered, name: str) -> 
     model, given = model_of("MatMulNBits", inputs, attributes, "y")
     plan = lowered(model)
     assert_whole(plan)
-    assert [operation.task.op for operation in plan.operations] == ["MatMul"]
+    (operation,) = plan.operations
+    assert operation.task.op == "MatMul"
+    size, bits = attributes["block_size"], attributes["bits"]
+    has_zeros = "zero" in name
+    kept = None if name in FLOATS else Quantised(bits, min(size, attributes["K"]), has_zeros)
+    assert operation.task.problem.quantised == kept
     assert_agrees(model, plan, given)
 
 
