@@ -18,14 +18,13 @@ from gputune.client.viewer.summary_form import SCHEMA
 from gputune.client.viewer.topology import topology_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import write_csv
-from gputune.client.viewer.traces.perfetto import write_perfetto
 from gputune.client.viewer.traces.timeline import Timeline
 from gputune.core.logs import printable
 
 log = logging.getLogger(__name__)
 
-CHROME_TRACE, PERFETTO_TRACE, PAGE, TABLE, SUMMARY = "chrometrace", "pftrace", "html", "csv", "json"
-FORMS = "*trace*.json (for chrome://tracing), *.pftrace (for Perfetto), *.html, *.csv, any other *.json (a summary)"
+CHROME_TRACE, PAGE, TABLE, SUMMARY = "chrometrace", "html", "csv", "json"
+FORMS = "*trace*.json (for Perfetto and chrome://tracing), *.html, *.csv, any other *.json (a summary)"
 """What names of files mean, for people."""
 NAME_CHARACTERS = 100
 SCHEMATIC_COMMAND = "gputune context-binary-generator ... --profiling_level qhas"
@@ -36,7 +35,7 @@ def kind_of(output: Path) -> str:
     kind = output.suffix.lower().removeprefix(".")
     if kind == SUMMARY and "trace" in output.stem.lower():
         return CHROME_TRACE
-    if kind not in (PERFETTO_TRACE, PAGE, TABLE, SUMMARY):
+    if kind not in (PAGE, TABLE, SUMMARY):
         raise ConfigError(f"--output {output}: its name does not say what to write; there are {FORMS}")
     return kind
 
@@ -92,7 +91,7 @@ def _beside(profile: Profile, features: Features | None, output: Path) -> dict[P
 
 def _usual(features: Features | None, output: Path) -> Features:
     """Return the features, without a config file those that are usual for an output."""
-    return features or Features(htp_json=kind_of(output) in (CHROME_TRACE, PERFETTO_TRACE))
+    return features or Features(htp_json=kind_of(output) == CHROME_TRACE)
 
 
 def _name_of(profile: Profile) -> str:
@@ -110,9 +109,6 @@ def _write_page(profile: Profile, features: Features, output: Path, progress: Pr
 
 _WRITERS: Mapping[str, Callable[[Profile, Features, Path, Progress], None]] = {
     CHROME_TRACE: lambda profile, features, output, progress: write_chrome_trace(
-        Timeline(profile, features), output, progress
-    ),
-    PERFETTO_TRACE: lambda profile, features, output, progress: write_perfetto(
         Timeline(profile, features), output, progress
     ),
     PAGE: _write_page,

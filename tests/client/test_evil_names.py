@@ -56,7 +56,7 @@ class Written:
         log = ("--input_log", folder / "results" / "profilelogs" / "gputune-profiling-data.log")
         plan = ("--schematic", folder / "m_schematic.bin")
         self._run("profile-viewer", *log, *plan)
-        for name in ("chrometrace.json", "a.pftrace", "a.html", "a.csv", "a.json"):
+        for name in ("chrometrace.json", "a.html", "a.csv", "a.json"):
             self._run("profile-viewer", *log, *plan, "--output", folder / name)
         context = ("--context_binary", folder / "m.bin")
         self._run("context-binary-utility", *context, "--json_file", folder / "utility.json")

@@ -1,1 +1,1 @@
-"""Write profiles as traces that other viewers open, and as a table: Chrome's JSON, Perfetto's TrackEvent, CSV."""
+"""Write profiles as a trace that other viewers open, Chrome's JSON, and as a table, CSV."""

@@ -1,4 +1,4 @@
-"""Define what a trace consists of in any file format: slices on tracks, arrows between them, and counters.
+"""Define what a trace consists of in whatever file: slices on tracks, arrows between them, and counters.
 
 Events come in batches, so that a file of millions is written without a record for each event.
 """

@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> Files:
 
 def test_the_name_of_the_output_says_what_is_written(files: Files, gputune: Gputune) -> None:
     made = files.folder / "made"
-    starts = {"a.pftrace": b"\n", "a.html": b"<!DOCTYPE", "a.csv": b"Msg Timestamp,", "a.json": b"{\n"}
+    starts = {"a.html": b"<!DOCTYPE", "a.csv": b"Msg Timestamp,", "a.json": b"{\n"}
     for name, start in starts.items():
         ran = gputune("profile-viewer", "--input_log", files.log, "--output", made / name)
         assert ran.code == 0, ran.err
@@ -75,7 +75,7 @@ def test_features_decide_what_lies_beside(feature: str, files: Files, gputune: G
 
 
 def test_what_is_left_out_says_what_it_needs(files: Files, gputune: Gputune) -> None:
-    ran = gputune("profile-viewer", "--input_log", files.log, "--output", files.folder / "a.pftrace")
+    ran = gputune("profile-viewer", "--input_log", files.log, "--output", files.folder / "trace.json")
     [line] = [one for one in ran.err.splitlines() if "left out" in one]
     assert "_htp.json was left out: it needs the schematic, a file that says what each launch stands for; " in line
     assert line.endswith(f"`{SCHEMATIC_COMMAND}` writes it next to the context binary, then give --schematic")

@@ -1,7 +1,4 @@
-"""Read traces back, each by its own rules: Chrome's JSON strictly, Perfetto's by a separate decoder.
-
-Both become the same, so that they can be compared.
-"""
+"""Read traces in Chrome's format back, strictly."""
 
 from __future__ import annotations
 
@@ -109,80 +106,3 @@ def _flows(
         assert pair["s"][1] == pair["f"][1]
         assert pair["s"][2] <= pair["f"][2], "an arrow goes back in time"
     return {number: (pair["s"], pair["f"]) for number, pair in ends.items()}
-
-
-def read_perfetto(path: Path, decoder: Any) -> Trace:
-    """A native trace; decoder: the module perfetto.protos.perfetto.trace.perfetto_trace_pb2. Kinds of arrows have no
-    names there."""
-    packets = decoder.Trace.FromString(path.read_bytes()).packet
-    assert packets[0].sequence_flags == decoder.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    assert packets[0].trace_packet_defaults.timestamp_clock_id == decoder.BUILTIN_CLOCK_MONOTONIC
-    assert packets[1].clock_snapshot.primary_trace_clock == decoder.BUILTIN_CLOCK_MONOTONIC
-    assert {packet.trusted_packet_sequence_id for packet in packets} == {1}
-    return _Perfetto(decoder).read(packets[2:])
-
-
-class _Perfetto:
-    """Follows a sequence of packets as Perfetto's trace processor does."""
-
-    def __init__(self, decoder: Any) -> None:
-        self._event = decoder.TrackEvent
-        self._needs_state = decoder.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        self._interned: dict[tuple[str, int], str] = {}
-        self._tracks: dict[int, tuple[str, str]] = {}
-        self._processes: dict[int, str] = {}
-        self._ends: dict[int, list[tuple[str, str, int]]] = {}
-        self._trace = Trace()
-
-    def read(self, packets: Sequence[Any]) -> Trace:
-        for packet in packets:
-            if packet.HasField("track_descriptor"):
-                self._declare(packet.track_descriptor)
-            for kind in ("event_categories", "event_names", "debug_annotation_names"):
-                self._intern(kind, [(one.iid, one.name) for one in getattr(packet.interned_data, kind)])
-            texts = packet.interned_data.debug_annotation_string_values
-            self._intern("texts", [(one.iid, one.str.decode()) for one in texts])
-        events = [packet for packet in packets if packet.HasField("track_event")]
-        assert all(packet.sequence_flags == self._needs_state for packet in events)
-        stacks: dict[int, list[tuple[str, str, int, tuple[tuple[str, Any], ...]]]] = {}
-        for packet in sorted(events, key=lambda packet: packet.timestamp):
-            self._take(packet.timestamp, packet.track_event, stacks.setdefault(packet.track_event.track_uuid, []))
-        assert not any(stacks.values()), "a slice does not end"
-        for number, (start, end) in self._ends.items():
-            self._trace.flows[number] = (start, end)
-        return self._trace
-
-    def _declare(self, descriptor: Any) -> None:
-        if descriptor.HasField("process"):
-            self._processes[descriptor.uuid] = descriptor.process.process_name
-            self._trace.processes.append(descriptor.process.process_name)
-        else:
-            assert descriptor.uuid not in self._tracks
-            self._tracks[descriptor.uuid] = (self._processes[descriptor.parent_uuid], descriptor.name)
-
-    def _intern(self, kind: str, pairs: Sequence[tuple[int, str]]) -> None:
-        for number, text in pairs:
-            assert (kind, number) not in self._interned
-            self._interned[kind, number] = text
-
-    def _take(self, at_ns: int, event: Any, stack: list[tuple[str, str, int, tuple[tuple[str, Any], ...]]]) -> None:
-        track = self._tracks[event.track_uuid]
-        if event.type == self._event.TYPE_SLICE_BEGIN:
-            name, (category,) = self._interned["event_names", event.name_iid], event.category_iids
-            arguments = tuple(sorted(map(self._argument, event.debug_annotations)))
-            stack.append((name, self._interned["event_categories", category], at_ns, arguments))
-            for number in [*event.flow_ids, *event.terminating_flow_ids]:
-                self._ends.setdefault(number, []).append((track[1], "", at_ns))
-        elif event.type == self._event.TYPE_SLICE_END:
-            name, category, begun_ns, arguments = stack.pop()
-            self._trace.slices.setdefault(track, []).append((name, category, begun_ns, at_ns, arguments))
-        else:
-            assert event.type == self._event.TYPE_COUNTER
-            value = event.counter_value if event.HasField("counter_value") else event.double_counter_value
-            self._trace.counts.setdefault(track, []).append((at_ns, float(value)))
-
-    def _argument(self, annotation: Any) -> tuple[str, Any]:
-        kind = annotation.WhichOneof("value")
-        value = getattr(annotation, kind)
-        text = self._interned["texts", value] if kind == "string_value_iid" else value
-        return self._interned["debug_annotation_names", annotation.name_iid], text

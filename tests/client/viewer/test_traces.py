@@ -1,7 +1,6 @@
-"""Test that traces show the same in both formats, to the nanosecond."""
+"""Test that traces and tables show what ran, to the nanosecond."""
 
 import csv
-from collections.abc import Callable
 from dataclasses import fields, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -16,13 +15,12 @@ from gputune.client.viewer.features import Features
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import COLUMNS, write_csv
-from gputune.client.viewer.traces.perfetto import write_perfetto
 from gputune.client.viewer.traces.rows import Rows, layout_of
 from gputune.client.viewer.traces.timeline import Timeline
 from gputune.core.errors import MalformedLog
 from gputune.runtime.profiling.records import INIT, Span, StateSample
 from tests.client.viewer.made_up_profiles import NAMES, log_of, overlapping_profile, rich_profile
-from tests.client.viewer.read_back import Trace, check_nesting, read_chrome, read_perfetto
+from tests.client.viewer.read_back import Trace, check_nesting, read_chrome
 from tests.runtime.profiling import made_up
 from tests.runtime.profiling.made_up import BEGUN_NS
 
@@ -44,24 +42,6 @@ def table(profile: Profile, folder: Path) -> list[dict[str, str]]:
 
 def ns(row: dict[str, str]) -> int:
     return int(Decimal(row["Time"]) * 1000)
-
-
-@pytest.mark.parametrize("profile_of", [rich_profile, overlapping_profile])
-def test_both_formats_say_the_same(profile_of: Callable[[], Profile], tmp_path: Path) -> None:
-    decoder = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    drawn = chrome(profile_of(), ALL, tmp_path)
-    write_perfetto(Timeline(profile_of(), ALL), tmp_path / "trace.pftrace")
-    decoded = read_perfetto(tmp_path / "trace.pftrace", decoder)
-    assert decoded.processes == drawn.processes
-    assert {track: sorted(rows) for track, rows in decoded.slices.items()} == {
-        track: sorted(rows) for track, rows in drawn.slices.items()
-    }
-    assert {track: sorted(rows) for track, rows in decoded.counts.items()} == {
-        track: sorted(rows) for track, rows in drawn.counts.items()
-    }
-    unnamed = {number: tuple((track, "", at) for track, _, at in ends) for number, ends in drawn.flows.items()}
-    assert decoded.flows == unnamed
-    assert drawn.flows
 
 
 def test_tracks_show_what_ran(tmp_path: Path) -> None:
@@ -223,13 +203,10 @@ def test_what_overlaps_has_tracks_of_its_own(tmp_path: Path) -> None:
 def test_all_files_have_the_same_times(
     tmp_path_factory: pytest.TempPathFactory, times: list[list[int]], gap: int
 ) -> None:
-    decoder = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     folder = tmp_path_factory.mktemp("traces")
     profile = rich_profile(times, gap)
     took_ns = sum(map(sum, times))
     assert chrome(profile, NONE, folder).took_ns("launch") == took_ns
-    write_perfetto(Timeline(profile, NONE), folder / "trace.pftrace")
-    assert read_perfetto(folder / "trace.pftrace", decoder).took_ns("launch") == took_ns
     rows = table(profile, folder)
     assert sum(ns(row) for row in rows if row["Message"] == "NODE") == took_ns
     assert sum(ns(row) for row in rows if row["Message"] == "EXECUTE DEVICE") == took_ns

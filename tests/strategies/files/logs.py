@@ -36,7 +36,7 @@ MOST_SECONDS = 10.0
 BLOCKS = ("launches", "parts")
 ODD = (2**61, -(2**61), 3 * 2**60, 10**9, 10**18, 10**30, 5e-324, 1e300, "persistent", "arena", "bracketed", "\ud800",
        "a\0b", "../..", "/" * 300, "=1+1", "</script>", [0, 0], {"a": 0})  # fmt: skip
-FORMS = ("trace.json", "a.pftrace", "a.html", "a.csv", "a.json", "terminal", "compare")
+FORMS = ("trace.json", "a.html", "a.csv", "a.json", "terminal", "compare")
 
 
 def examine(chance: random.Random, folder: Path) -> str:
