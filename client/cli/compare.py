@@ -18,8 +18,8 @@ from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT, files_of_command
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
-from gputune.client.compare.chart import chart as chart_of
 from gputune.client.compare.comparing import SECONDS, Comparison, compare
+from gputune.client.compare.gains import chart as chart_of
 from gputune.client.context.verifying.distance import allowed_for
 from gputune.client.context.verifying.exactness import rounds_less
 from gputune.client.context.verifying.origin import IN_WORDS, Origin
@@ -31,11 +31,11 @@ from gputune.client.generation.config import HOST, Config
 from gputune.client.generation.config.precision import REFUSE
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.html.scales import time_text
 from gputune.client.model.graph import IN_FLOATS
 from gputune.client.model.importer import Value, read_static_inputs
 from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.outputs import check_output, write_summary, write_text
+from gputune.client.pages.scales import time_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS

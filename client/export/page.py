@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputune.client.export.contents import Contents
-from gputune.client.html.escaping import c_string, markdown_code, markdown_text, shell_word
+from gputune.client.pages.escaping import c_string, markdown_code, markdown_text, shell_word
 from gputune.kernels.template import moved
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 

@@ -7,9 +7,9 @@ from gputune.cache import PerformanceCache
 from gputune.client.outputs import write_text
 from gputune.client.report.data import Report
 from gputune.client.report.gather import Peak, gather
-from gputune.client.report.html.memory_page import memory_page
-from gputune.client.report.html.page import page
 from gputune.client.report.memory import MemoryReport
+from gputune.client.report.sections.memory import memory_page
+from gputune.client.report.sections.report import report_page
 from gputune.client.report.uses import uses_of
 from gputune.runtime.context.format import read_header
 
@@ -26,7 +26,7 @@ def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None
 
 def write_page(report: Report, output: Path) -> None:
     """Write the page, into a folder that is made where it is missing. Raises OutputError."""
-    write_text(output, page(report))
+    write_text(output, report_page(report))
 
 
 def write_memory_page(report: MemoryReport, output: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
-from gputune.client.html.escaping import csv_cell
 from gputune.client.input_lists import InputLine, read_inputs
 from gputune.client.outputs import write_text
+from gputune.client.pages.escaping import csv_cell
 from gputune.core.json_text import json_text
 from gputune.runtime.context.records import TensorRecord
 

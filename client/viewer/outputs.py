@@ -11,8 +11,8 @@ from gputune.client.errors import ConfigError
 from gputune.client.outputs import write_json, write_text
 from gputune.client.progress import Progress
 from gputune.client.viewer.features import Features
-from gputune.client.viewer.page.document import page_of
 from gputune.client.viewer.profile import Profile
+from gputune.client.viewer.sections.document import page_of
 from gputune.client.viewer.summary import summary_of
 from gputune.client.viewer.summary_form import SCHEMA
 from gputune.client.viewer.topology import topology_of

@@ -16,8 +16,8 @@ from pathlib import Path
 import tool
 import website
 from gputune.client.report import write_report
-from gputune.client.viewer.page.document import page_of
 from gputune.client.viewer.profile import Profile, open_profile
+from gputune.client.viewer.sections.document import page_of
 from pages.headless import Browser, chromium, find_chromium
 from stress import made_up_cache
 from stress.made_up_profile import hostile_profile, made_up_profile
@@ -32,8 +32,8 @@ LOOKS = {
 LONGEST_MS = 2000
 TAKEN_MS = "performance.timing.loadEventEnd - performance.timing.navigationStart"
 OPEN = """
-document.querySelectorAll('details.task').forEach((task, n) => { task.open = n < 2; });
-document.querySelectorAll('.foldable button.fold').forEach((one, n) => { if (n < 2) one.click(); });
+document.querySelectorAll('.tasks details').forEach((task, n) => { task.open = n < 2; });
+document.querySelectorAll('.folding button.fold').forEach((one, n) => { if (n < 2) one.click(); });
 """
 """What folds in a page: tasks of a report, operations of a profile."""
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))"

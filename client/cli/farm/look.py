@@ -17,7 +17,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
 from gputune.client.farm.hosts.health import Speed
-from gputune.client.farm.page import farm_page, state_text
+from gputune.client.farm.status import farm_page, state_text
 from gputune.client.outputs import write_text
 
 _COLUMNS = (

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from gputune.client.html.escaping import csv_cell
 from gputune.client.outputs import whole
+from gputune.client.pages.escaping import csv_cell
 from gputune.client.progress import SILENT, Progress
 from gputune.client.viewer.account import account_of
 from gputune.client.viewer.profile import GraphProfile, Profile

@@ -19,8 +19,8 @@ import onnx
 import pytest
 
 from gputune.client.compare import comparing
-from gputune.client.compare.chart import chart
 from gputune.client.compare.comparing import Comparison, Entries, Measured
+from gputune.client.compare.gains import chart
 from gputune.client.compare.turns import Contender, Process
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.generation.config import Config
@@ -127,16 +127,21 @@ def test_the_times_told_have_the_ratios_told() -> None:
 
 def test_the_chart_has_a_bar_for_each_as_long_as_its_ratio() -> None:
     drawn = Xml.fromstring(chart(comparison()))
-    lengths = [float(each.attrib["width"]) for each in drawn.iter(f"{SVG}rect")]
+    lengths = [float(each.attrib["d"].split("H")[1].split("V")[0]) for each in paths(drawn, "box")]
     assert len(lengths) == 3 and lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)
     written = [each.text or "" for each in drawn.iter(f"{SVG}text")]
     assert "a<b>.onnx on a device" in written and any("2.00 x the time" in text for text in written)
     assert any("no difference found (0.25–3.00)" in text for text in written)
 
 
+def paths(drawn: Xml.Element, style: str) -> list[Xml.Element]:
+    """The paths of a style, first among its classes."""
+    return [each for each in drawn.iter(f"{SVG}path") if each.attrib["class"].split()[0] == style]
+
+
 def test_the_chart_has_no_whisker_while_no_interval_is_known() -> None:
     drawn = Xml.fromstring(chart(comparison(measured("untuned", [2.0]))))
-    assert not list(drawn.iter(f"{SVG}path"))
+    assert paths(drawn, "whisker") == []
     written = [each.text or "" for each in drawn.iter(f"{SVG}text")]
     assert any("not known after 1 round" in text for text in written)
     assert not any("intervals" in text for text in written)
@@ -145,17 +150,17 @@ def test_the_chart_has_no_whisker_while_no_interval_is_known() -> None:
 @pytest.mark.parametrize(
     ("gain", "style"),
     [
-        (Gain(2.0, 1.9, 2.1, 20), "bar"),
-        (Gain(1.0, 0.995, 1.005, 90), "bar"),
-        (Gain(1.17, 0.36, 2.46, 20), "bar unknown"),
-        (Gain(1.17, 0.0, math.inf, 3), "bar unknown"),
+        (Gain(2.0, 1.9, 2.1, 20), "other"),
+        (Gain(1.0, 0.995, 1.005, 90), "other"),
+        (Gain(1.17, 0.36, 2.46, 20), "other unknown"),
+        (Gain(1.17, 0.0, math.inf, 3), "other unknown"),
     ],
 )
 def test_the_bar_of_what_is_not_known_is_hollow(gain: Gain, style: str) -> None:
     drawn = Xml.fromstring(chart(comparison(Measured("onnxruntime", (1e6,), gain, 1e6 * gain.median, 0))))
-    assert [each.attrib["class"] for each in drawn.iter(f"{SVG}rect")] == ["tuned", style]
+    assert [each.attrib["class"] for each in paths(drawn, "box")] == ["box tuned", f"box {style}"]
     (said,) = [each.text or "" for each in drawn.iter(f"{SVG}text") if "relative to" in (each.text or "")]
-    assert ("hollow: not known" in said, "99.5% intervals" in said) == (style == "bar unknown", gain.low > 0)
+    assert ("hollow: not known" in said, "99.5% intervals" in said) == (style == "other unknown", gain.low > 0)
 
 
 def test_a_model_is_compared_with_its_context_once_the_machine_is_quiet(

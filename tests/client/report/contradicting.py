@@ -3,10 +3,11 @@
 Everything is read as a person reads it, without the code that wrote it.
 """
 
-import html
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from tests.client.pages.reading import of_kind, words
 
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 FASTER = re.compile(rf"({NUMBER}) times as fast \(({NUMBER})[–-]({NUMBER})\)")
@@ -26,7 +27,7 @@ NARROW = 0.01
 CLOSE = 1e-9
 
 
-def contradictions(summary: Mapping[str, Any], log: str = "", page: str = "") -> list[str]:
+def contradictions(summary: Mapping[str, Any], log: str = "", page: Any = None) -> list[str]:
     """Return a line for each contradiction within the summary of a generation, its messages and its report."""
     told = summary["end_to_end"]
     if told is None:
@@ -101,17 +102,17 @@ def _of_log(told: Mapping[str, Any], log: str) -> Iterator[str]:
         yield f"the log's line is not that of {told['kept']}: {lines[0][0]}"
     yield from _words(said, told["gain"], "the log")
     whole = log.replace("\n", " ")
-    for kept, words in KEPT.items():
-        if (words in whole) != (kept == told["kept"]):
-            yield f"{words!r} is {'' if words in whole else 'not '}in the log, and kept is {told['kept']}"
+    for kept, words_of in KEPT.items():
+        if (words_of in whole) != (kept == told["kept"]):
+            yield f"{words_of!r} is {'' if words_of in whole else 'not '}in the log, and kept is {told['kept']}"
     if ("this choice is open" in whole) != told["open"]:
         yield "the log and the summary do not agree whether the choice is open"
 
 
-def _of_page(told: Mapping[str, Any], page: str) -> Iterator[str]:
-    head = page.split("<section")[0]
-    text = html.unescape(re.sub("<[^>]+>", " ", head)).replace("\xa0", " ")
-    found = HEADLINE.search(re.sub(r"\s+", " ", text))
+def _of_page(told: Mapping[str, Any], page: Any) -> Iterator[str]:
+    """page: the section of its inferences, as blocks."""
+    text = words(page)
+    found = HEADLINE.search(text)
     if found is None:
         yield "the page has no headline of whole inferences"
         return
@@ -124,7 +125,7 @@ def _of_page(told: Mapping[str, Any], page: str) -> Iterator[str]:
     yield from _words(found[0], told["gain"], "the page's headline")
     if ("This choice is open" in text) != told["open"]:
         yield "the page and the summary do not agree whether the choice is open"
-    rows = list(_rows(head))
+    rows = list(_rows(page))
     chosen = [row for row in rows if row["chosen"]]
     plain = next((row for row in rows if row["name"] == "untuned"), None)
     if plain is None or len(chosen) != 1 or (chosen[0] is plain) != (told["kept"] == "untuned"):
@@ -134,16 +135,18 @@ def _of_page(told: Mapping[str, Any], page: str) -> Iterator[str]:
         yield from _bar(row, plain["width"])
 
 
-def _rows(head: str) -> Iterator[dict[str, Any]]:
+def _rows(page: Any) -> Iterator[dict[str, Any]]:
     """The bars of a page: what they say, how long they are, and where their whiskers begin and end, in percent."""
-    for row in head.split('<div class="row">')[1:]:
-        width = re.search(r"<i [^>]*width:([\d.]+)%", row)
-        whisker = re.search(r'"whisker" style="left:([\d.]+)%;width:([\d.]+)%', row)
-        said = re.search(r'<div class="end">(.*?)</div>', row)
-        name = re.match(r"<div>(<b>)?([^<]*)", row)
-        assert width and said and name, row
-        ends = (float(whisker[1]), float(whisker[1]) + float(whisker[2])) if whisker else None
-        yield {"name": name[2], "chosen": bool(name[1]), "width": float(width[1]), "ends": ends, "said": said[1]}
+    for (name, _), (said, _) in of_kind([page], "table")[0]["rows"]:
+        (bar,) = (run for run in said if "bar" in run)
+        ends = (100 * bar["low"], 100 * bar["high"]) if "low" in bar else None
+        yield {
+            "name": name[0]["text"],
+            "chosen": name[0].get("style") == "strong",
+            "width": 100 * bar["bar"],
+            "ends": ends,
+            "said": words(said),
+        }
 
 
 def _bar(row: Mapping[str, Any], one: float) -> Iterator[str]:
@@ -175,10 +178,7 @@ def of_comparison(content: Mapping[str, Any], chart: str = "") -> list[str]:
         if abs(one["time_ns"] / tuned["time_ns"] / gain["median"] - 1) > CLOSE:
             found.append(f"{one['name']}: its time by the tuned one's is not {gain['median']}")
     if chart:
-        bars = [
-            float(width)
-            for width in re.findall(r'<rect class="(?:tuned|bar|bar unknown)"[^>]* width="([\d.]+)"', chart)
-        ]
+        bars = [float(end) for end in re.findall(r'<path class="box[^"]*" d="M0 [\d.]+H([\d.]+)V', chart)]
         for one, bar in zip(content["contenders"], bars, strict=True):
             ratio = one["time_ns"] / tuned["time_ns"]
             if abs(bar / bars[0] / ratio - 1) > 0.01:

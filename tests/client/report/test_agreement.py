@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.cache import PerformanceCache, TaskSummary, TrialRecord, WinnerRecord, tier_of
-from gputune.client.html.scales import digits, time_text
+from gputune.client.pages.scales import digits, time_text
 from gputune.client.report.data import Report
-from gputune.client.report.html.page import page
+from gputune.client.report.sections.report import report_sections
 from gputune.client.report.task_view import task_view
 from gputune.client.report.writer import read_report
 from stress import made_up_cache
+from tests.client.pages.reading import Page, cells, every, of_kind, titled, words
 from tests.client.report.views import HAND, by_hand
 
 
@@ -57,23 +58,20 @@ def test_line_table_level_and_roofline_agree(told: list[tuple[int, float, float,
 
 
 def test_the_page_gives_one_number_for_the_fastest_and_one_for_the_tuned(report: Report, html: str) -> None:
-    def words_of(time_ns: float) -> str:
-        return time_text(time_ns).replace("\u00a0", " ")
-
-    html = html.replace("\u00a0", " ")
+    blocks = Page(html).blocks
     for task in report.places[0].tasks:
         if not task.best or task.tuned is None:
             continue
-        shown = html.split(f'id="t0-{task.digest[:16]}" data-words')[1].split('<details class="task"')[0]
-        (fastest,) = re.findall(r"The fastest trial takes (.*?)\. 95", shown)
-        rows = shown.split("Fastest configurations")[1].split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
-        times = [re.findall(r'<td class="number" data-key="[^"]*">([^<]*)<', row)[0] for row in rows]
-        assert times[0] == fastest == words_of(min(one.cost_ns for one in task.attempts if one.cost_ns))
-        marked = [time for time, row in zip(times, rows, strict=True) if '<b class="soft">tuned</b>' in row]
-        assert marked == [words_of(task.tuned.median_ns)]
+        (section,) = (each for each in every(blocks) if each.get("id") == f"t0-{task.digest[:16]}")
+        (fastest,) = re.findall(r"The fastest trial takes (.*?)\. 95", words(section))
+        rows = cells(of_kind([titled([section], "Fastest configurations")], "table")[0])
+        least = min(one.cost_ns for one in task.attempts if one.cost_ns)
+        assert rows[0][0] == fastest == time_text(least).replace("\u00a0", " ")
+        marked = [row[0] for row in rows if "tuned " in f"{row[-1]} "]
+        assert marked == [time_text(task.tuned.median_ns).replace("\u00a0", " ")]
         if task.roofline is not None:
             said = f"Tuned, in {marked[0]}: {digits(task.roofline.flops / task.tuned.median_ns)} GFLOP/s"
-            assert said in shown
+            assert said in words(section)
 
 
 def test_rows_above_the_tuned_one_are_accounted_for(tmp_path: Path) -> None:
@@ -85,8 +83,8 @@ def test_rows_above_the_tuned_one_are_accounted_for(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     by_hand(path, trials, WinnerRecord({"A": 2}, 400.0, 1000.0, "quick"))
     said = "have a lower median, but were not faster"
-    assert said in page(read_report(path))
+    assert said in words(report_sections(read_report(path)))
     with PerformanceCache.open(path) as cache:
         again = [TrialRecord({"A": 3}, "ok", [405.0] * 7, measured={"batch": 1})]
         cache.store_trials(HAND, made_up_cache.VALIDITY, again)
-    assert said not in page(read_report(path))
+    assert said not in words(report_sections(read_report(path)))

@@ -9,11 +9,10 @@ import pytest
 
 from gputune.client.context.memory.memory_planner import Lifetime
 from gputune.client.context.memory.storage import arena_lifetimes
-from gputune.client.html.scales import bytes_text
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
-from gputune.client.report.html.memory_page import memory_page
+from gputune.client.pages.scales import bytes_text
 from gputune.client.report.memory import (
     ArenaTensor,
     GraphMemory,
@@ -21,15 +20,15 @@ from gputune.client.report.memory import (
     graph_memory,
     read_memory,
 )
+from gputune.client.report.sections.memory import memory_sections
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from pages.headless import Browser
 from tests.client import models
 from tests.client.commands import Generate, Gputune
-from tests.client.html_pages import check_silent_and_narrow, written
+from tests.client.pages.reading import of_kind, words
 
 WRITES = {"copy": (1,), "add": (2,)}
 """Places of arguments."""
@@ -127,14 +126,15 @@ def made_up(name: str = "net", arenas: tuple[int, ...] = (3000,)) -> MemoryRepor
 
 
 @pytest.mark.parametrize("arenas", [(3000,), (1000, 3000)])
-def test_the_page_says_all_and_nothing_of_a_file_becomes_markup(arenas: tuple[int, ...]) -> None:
-    html = memory_page(made_up("<script>alert(1)</script>", arenas))
-    assert "<script>alert" not in html and "<b>one" not in html
-    assert f"{sum(arenas) / 2000:.3f}×" in html
-    assert html.count("<rect") == 2
-    assert html.count('class="chart map"') == len(arenas)
-    assert "This graph has no tensors between operations" in html
-    assert html.count("4,096 bytes beside the arenas") == html.count("Each state") == 1
+def test_the_page_says_all(arenas: tuple[int, ...]) -> None:
+    blocks = memory_sections(made_up("net", arenas))
+    assert f"{sum(arenas) / 2000:.3f}×" in words(blocks)
+    maps = [drawn for drawn in of_kind(blocks, "drawing") if "tensors of arena" in drawn["label"]]
+    boxes = [path for drawn in maps for path in drawn["paths"] if "box" in path["style"]]
+    assert [path["link"] for path in boxes] == of_kind(blocks, "table")[0]["ids"]
+    assert len(maps) == len(arenas)
+    assert "This graph has no tensors between operations" in words(blocks)
+    assert words(blocks).count("4,096 bytes beside the arenas") == words(blocks).count("Each state") == 1
 
 
 def test_bytes_are_told_in_their_best_unit() -> None:
@@ -150,8 +150,3 @@ def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, generate:
     assert content == read_memory(path).to_dict()
     assert {"name", "arena_bytes", "total_bytes", "bound_bytes", "ratio", "tensors"} <= content["graphs"][0].keys()
     assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_the_page_fits_its_window_and_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
-    drawn = "[...document.querySelectorAll('.chart svg')].every(s => s.clientHeight > 50)"
-    check_silent_and_narrow(browser, written(tmp_path / "memory.html", memory_page(made_up())), holds=drawn)

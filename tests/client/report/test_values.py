@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gputune.client.html.scales import Scale, log_scale, time_range, time_text
+from gputune.client.pages.scales import Scale, log_scale, time_range, time_text
 from gputune.client.report.problems import problem_of, value_in_words, words, work_of
 from gputune.client.tuning.measuring.intervals import median_interval, median_ratio, ratio_interval
 from gputune.kernels.catalogue import families

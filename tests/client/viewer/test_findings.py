@@ -7,11 +7,12 @@ import pytest
 
 from gputune.client.run.profiling import content_of, forms_in, lines_of
 from gputune.client.viewer.analysis.findings import Finding, findings_of
-from gputune.client.viewer.page.headline import tiles
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.schematic import RooflinePeaks
+from gputune.client.viewer.sections.headline import tiles
 from gputune.client.viewer.summary import summary_of
 from gputune.runtime.profiling.records import Comparison, LoggedInference
+from tests.client.pages.reading import words
 from tests.client.viewer.made_up_plans import plan, schematic
 from tests.runtime.profiling import made_up
 
@@ -213,7 +214,7 @@ def test_what_recording_adds_is_one_figure_everywhere() -> None:
     content = content_of(log, 0)
     assert any(said in line for line in lines_of(content, forms_in(log, 0)))
     assert row == {"graph": 0, "inferences": 20, **content["comparison"]}
-    assert "to 10 ms without a profiler; +4.0 % to +4.0 %</p>" in tiles(of.graphs[0])
+    assert "to 10 ms without a profiler; +4.0 % to +4.0 %" in words(tiles(of.graphs[0]))
 
 
 def test_a_few_turns_tell_nothing_for_certain() -> None:
@@ -222,7 +223,7 @@ def test_a_few_turns_tell_nothing_for_certain() -> None:
     for kind in ("overhead", "usual-form"):
         assert named(of, kind).text.endswith("; no certain difference.")
         assert named(of, kind).share == 0
-    assert tiles(of.graphs[0]).count(": no certain difference") == 2
+    assert words(tiles(of.graphs[0])).count(": no certain difference") == 2
 
 
 def test_preemptions_have_the_time_by_which_these_inferences_took_longer() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from gputune.client.run.profiling import content_of, lines_of
-from gputune.client.viewer.page.document import page_of
 from gputune.client.viewer.profile import Profile, profile_of
+from gputune.client.viewer.sections.document import sections
 from tests.client.commands import Gputune
+from tests.client.pages.reading import words
 from tests.runtime.profiling import made_up
 
 TIMES_NS = ([10_000, 70_000], [12_000, 60_000], [900_000, 80_000])
@@ -39,7 +40,7 @@ def test_a_share_is_the_same_wherever_it_is_shown(log: Path, gputune: Gputune) -
     assert {one["operation"]: one["share"] for one in content["operations"]} == pytest.approx(wanted)
     table = lines_of(content, None)
     terminal = gputune("profile-viewer", "--input_log", log).out.splitlines()
-    page = re.sub(r"<[^>]*>", " ", page_of(profile))
+    page = words(sections(profile))
     for name, share in wanted.items():
         assert any(f"{share:.1%}  {name}" in line for line in table), table
         (row,) = (line.split() for line in terminal if line.startswith(name))

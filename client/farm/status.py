@@ -1,0 +1,125 @@
+"""Say what the status page of a farm holds: its devices, what each is doing, and the jobs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gputune.client.farm.engine import Announced
+from gputune.client.farm.hosts.health import Speed
+from gputune.client.farm.jobs import Job
+from gputune.client.pages.blocks import Column, card, table, tiles
+from gputune.client.pages.document import page
+
+_DEVICES = (
+    Column("device"),
+    Column("tier"),
+    Column("state"),
+    Column("job"),
+    Column("current task"),
+    Column("trials/min", "whole", hint="variants measured in the last minute"),
+    Column("trials", "whole"),
+    Column("failures", "whole", hint="variants that did not work, which is normal for many configurations"),
+    Column("health check", "time", hint="time of the kernel that each device builds and verifies"),
+    Column("clocks, temperature, votes", wide=True),
+)
+_JOBS = (
+    Column("job"),
+    Column("owner"),
+    Column("started (UTC)"),
+    Column("model"),
+    Column("tier"),
+    Column("state"),
+    Column("devices", wide=True),
+    Column("result", wide=True),
+)
+_MOST_JOBS = 50
+_SHOWN = ("mhz", "temperature", "celsius", "load_1", "throttl", "clock", "busy", "perf_profile")
+"""Parts of the names of what is told of a device's state."""
+_LONGEST_STATE = 300
+
+
+def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: str, every_seconds: float) -> str:
+    """Return the page as HTML. scheduler: where the farm is; every_seconds: how often it is written, 0 for once."""
+    numbers = [_number(one.report.get("trials_per_minute")) for one in devices.values()]
+    working = sum(bool(one.report.get("running")) for one in devices.values())
+    queued = sum(part.state == "queued" for job in jobs if job.state == "running" for part in job.parts)
+    figures = tiles(
+        ("devices", str(len(devices)), f"{working} at work"),
+        ("tiers", str(len({one.tier for one in devices.values()})), ""),
+        ("trials per minute", f"{sum(numbers):.0f}", "of all devices"),
+        ("queue", str(queued), "models of running jobs, for each tier"),
+    )
+    rows = [_device(name, one) for name, one in sorted(devices.items())]
+    done = [row for job in jobs[:_MOST_JOBS] for row in _job(job)]
+    blocks = (figures, card("Devices", table(_DEVICES, rows)), card("Jobs", table(_JOBS, done)))
+    written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    facts, explained = f"{scheduler}, {written}", "Written by gputune farm status."
+    return page("gputune farm", "Device farm", facts, blocks, explained, refresh_seconds=every_seconds)
+
+
+def state_text(state: object) -> str:
+    """Return the state of a device in one line. state: as a worker reports it, which may be anything."""
+    if not isinstance(state, Mapping):
+        return ""
+    told = [f"{_words(name)} {_value(value)}" for name, value in sorted(state.items(), key=str) if _is_shown(str(name))]
+    return ", ".join([*_votes(state.get("votes")), *told])[:_LONGEST_STATE]
+
+
+def _device(name: str, one: Announced) -> list[Any]:
+    report, speed = one.report, Speed.read(one.report.get("speed"))
+    texts = (name, one.tier, report.get("problem") or _doing(report), report.get("job"), report.get("running"))
+    return [
+        *(str(value or "") for value in texts),
+        *(_number(report.get(what)) for what in ("trials_per_minute", "trials", "failures")),
+        None if speed is None else speed.median_ns,
+        state_text(report.get("state")),
+    ]
+
+
+def _doing(report: Mapping[str, object]) -> str:
+    if report.get("draining") is True:
+        return "leaving"
+    if report.get("running"):
+        return "at work"
+    return "waits for its job" if report.get("job") else "free"
+
+
+def _job(job: Job) -> list[list[str]]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
+    first = [job.name, job.owner, began]
+    if not job.parts:
+        return [[*first, "", "", job.state, "", json.dumps(dict(job.asked))]]
+    rows = []
+    for part in job.parts:
+        state = part.state if job.state in ("running", "done") or part.state in ("done", "failed") else job.state
+        rows.append([*first, Path(part.model).name, part.tier, state, part.devices, part.said])
+    return rows
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _votes(votes: object) -> Iterator[str]:
+    """Yield what is asked of the controls of each device, and what they are at."""
+    for device, vote in votes.items() if isinstance(votes, Mapping) else ():
+        parts = vote if isinstance(vote, Mapping) else {}
+        yield f"votes on {device}: {_value(parts.get('requested'))}, now {_value(parts.get('effective'))}"
+
+
+def _is_shown(name: str) -> bool:
+    return any(part in name for part in _SHOWN)
+
+
+def _words(name: object) -> str:
+    return str(name).replace("_", " ")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(name)} {_value(each)}" for name, each in value.items()) or "nothing"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

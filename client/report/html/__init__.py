@@ -1,1 +1,0 @@
-"""Write the page of a tuning report, section by section."""

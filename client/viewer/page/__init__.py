@@ -1,1 +1,0 @@
-"""Write a profile as one self-contained HTML page."""

@@ -1,0 +1,1 @@
+"""Say what the page of a profile holds, section by section."""

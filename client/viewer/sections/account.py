@@ -1,0 +1,48 @@
+"""Show where the time of an inference goes, in parts that add up to the whole: a bar and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gputune.client.pages.blocks import Block, Column, key, shares, table, text
+from gputune.client.pages.scales import counted, percent
+from gputune.client.viewer.account import account_of
+from gputune.client.viewer.profile import GraphProfile
+from gputune.client.viewer.sections.timeline import samples
+
+EXPLAINED = {
+    "host": "checks and bookkeeping",
+    "write": "copies of inputs to the memory that launches read",
+    "queue": "from the first enqueue to the start of the first launch",
+    "kernels": "launches on the device",
+    "gaps": "between launches, while the device has nothing to do",
+    "device": "from enqueue to end; not divided, because launches have no timestamps",
+    "wake-up": "from the end of the last launch until the host notices it",
+    "read": "copies of outputs to the application",
+    "profiler": "timestamps read in the middle of an inference",
+    "rest": "time without timestamps of its own",
+}
+_COLUMNS = (
+    Column("Part"),
+    Column("", wide=True),
+    Column("Mean µs", "micros"),
+    Column("Share", "share"),
+    Column("Median µs", "micros"),
+)
+
+
+def account(graph: GraphProfile) -> Iterator[Block]:
+    """Yield the bar and its rows: means, because medians of parts do not add up, beside the median inference."""
+    count = len(graph.inferences)
+    whole, median = graph.account, account_of(samples(graph.inferences)[0].inference)
+    parts = zip(whole.rows(), median.rows(), strict=True)
+    rows = [
+        [[key(f"part-{name}"), name], EXPLAINED[name], ns / count, ns / (whole.elapsed_ns or 1), median_ns]
+        for (name, ns), (_, median_ns) in parts
+        if ns or median_ns or name == "rest"
+    ]
+    divided = [(name, ns / (whole.elapsed_ns or 1)) for name, ns in whole.rows()]
+    yield shares((share, f"part-{name}", f"{name}: {percent(share)}", "") for name, share in divided)
+    yield table(_COLUMNS, rows, foot=["whole", "", whole.elapsed_ns / count, 1.0, median.elapsed_ns])
+    said = f"Means of {counted(count, 'inference')} add up to the whole. The last column is the median inference, "
+    yield text(f"{said}which the timeline shows first.", "sub")

@@ -1,0 +1,114 @@
+"""Show under which conditions a profile was taken: the clock, the profiler's cost, counters, the device's state."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from gputune.client.pages.blocks import Block, Cell, Column, facts, run, table
+from gputune.client.pages.scales import counted, digits, time_text
+from gputune.client.viewer.profile import GraphProfile
+from gputune.runtime.profiling.log import Log
+from gputune.runtime.profiling.records import LoggedInference
+
+
+def conditions(graph: GraphProfile) -> Iterator[Block]:
+    """Yield names and values, and the counters."""
+    log = graph.log
+    lines = {
+        "Log": f"{log.path}, level {log.header.level}, by {log.header.software}",
+        "Started": begun(log),
+        "Device": _device(log),
+        "Loading": f"{time_text(graph.graph.load_ns)} for {graph.graph.context}",
+        "Clock": _clock(graph.inferences),
+        "Profiler": _profiler(graph.inferences),
+        "Threads": _threads(graph.inferences),
+        "State": _states(log),
+        "Environment": ", ".join(f"{name}={value}" for name, value in log.header.settings.items()),
+    }
+    yield facts(lines)
+    yield from _counters(graph)
+
+
+def begun(log: Log) -> str:
+    """When a log begins, by the calendar; empty for a moment that no calendar has."""
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=log.header.begun_unix_ns // 1000)
+    except OverflowError:
+        return ""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def device_name(log: Log) -> str:
+    """Return what the device calls itself."""
+    return str(log.header.device.get("name") or "unknown device")
+
+
+def _device(log: Log) -> str:
+    known = [log.header.device.get(name) for name in ("platform", "driver_version", "device_version")]
+    return ", ".join([device_name(log), *(str(value) for value in known if value)])
+
+
+def _clock(inferences: Sequence[LoggedInference]) -> str:
+    fits = [one.clock for one in inferences if one.clock is not None]
+    if not fits:
+        return "the host's clock only"
+    methods = ", ".join(dict.fromkeys(fit.method for fit in fits))
+    bound_ns = max(fit.bound_ns for fit in fits)
+    return f"device times are on the host's clock ({methods}), off by at most {time_text(bound_ns)}"
+
+
+def _profiler(inferences: Sequence[LoggedInference]) -> str:
+    after_ns = [one.profiler_ns for one in inferences]
+    return f"writes for {time_text(statistics.median(after_ns))} after the end of an inference" if after_ns else ""
+
+
+def _threads(inferences: Sequence[LoggedInference]) -> str:
+    """Return how many there were, and how often one lost its processor."""
+    taken: dict[int, int] = {}
+    for one in inferences:
+        for thread, count in one.preemptions.items():
+            taken[thread] = taken.get(thread, 0) + count
+    said = f"inferences ran on {counted(len({one.thread for one in inferences}), 'thread')}"
+    if not taken:
+        return said
+    rows = ", ".join(f"thread {thread} {counted(count, 'time')}" for thread, count in sorted(taken.items())[:40])
+    return f"{said}; the system preempted {rows}"
+
+
+def _states(log: Log) -> str:
+    """Return what clocks, load and temperatures were."""
+    values: dict[str, list[float]] = {}
+    for sample in log.states:
+        for name, value in sample.values.items():
+            if math.isfinite(value):
+                values.setdefault(name, []).append(value)
+    return "; ".join(f"{name} {_range(found)}" for name, found in sorted(values.items()))
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = digits(min(values)), digits(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _counters(graph: GraphProfile) -> Iterator[Block]:
+    """Yield what was counted, and what cannot be here and why."""
+    counted_here: dict[str, list[int]] = {}
+    for one in graph.inferences:
+        for name, value in one.counters.items():
+            counted_here.setdefault(name, []).append(value)
+    rows = [_counter(name, statistics.median(values)) for name, values in sorted(counted_here.items())]
+    rows += [_unavailable(name, reason) for name, reason in sorted(graph.log.header.unavailable.items())]
+    if rows:
+        yield table((Column("Counter"), Column("Median per inference", number=True)), rows)
+
+
+def _counter(name: str, median: float) -> tuple[Cell, Cell]:
+    shown = time_text(median) if name.endswith("_ns") else digits(median)
+    return Cell(name.removesuffix("_ns"), name), Cell(shown, median)
+
+
+def _unavailable(name: str, reason: str) -> tuple[Cell, Cell]:
+    return Cell([name, run(reason, "sub")], name), Cell([run("unavailable", "soft")])

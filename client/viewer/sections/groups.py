@@ -1,0 +1,76 @@
+"""Group operations and give each group a colour: by op if a schematic says it, else by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.client.viewer.profile import GraphProfile, OperationTimes
+from gputune.client.viewer.schematic import OperationPlan
+
+COLOURS = 8
+"""As many as the style of pages has."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations of one kind. colour: a class of the style; mean_ns, median_ns: of their sum in an inference;
+    total_ns: of all inferences with timestamps."""
+
+    name: str
+    colour: str
+    operations: Sequence[OperationTimes]
+    mean_ns: float
+    median_ns: float
+    total_ns: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A graph's operations as the page shows them. anchor: what ids of this graph begin with; group_of, place_of and
+    plans: by the operation's name."""
+
+    graph: GraphProfile
+    anchor: str
+    groups: Sequence[Group]
+    group_of: Mapping[str, int]
+    place_of: Mapping[str, int]
+    plans: Mapping[str, OperationPlan]
+
+    def colour(self, operation: str) -> str:
+        return self.groups[self.group_of[operation]].colour
+
+    def row(self, operation: str) -> str:
+        """Return the anchor of an operation's row."""
+        return f"{self.anchor}-operation{self.place_of[operation]}"
+
+    def legend(self) -> list[tuple[str, str]]:
+        """Return the colours of groups with their names."""
+        return [(group.colour, group.name) for group in self.groups[: COLOURS + 1]]
+
+
+def shown(graph: GraphProfile, anchor: str) -> Shown:
+    """Return a graph's operations with their groups, the most expensive group first."""
+    plans = {} if graph.plan is None else {one.name: one for one in graph.plan.operations}
+    families = enumerate(graph.families.items())
+    groups = [_group(name, operations, _colour(number)) for number, (name, operations) in families]
+    return Shown(
+        graph=graph,
+        anchor=anchor,
+        groups=groups,
+        group_of={one.name: number for number, group in enumerate(groups) for one in group.operations},
+        place_of={one.name: place for place, one in enumerate(graph.operations)},
+        plans=plans,
+    )
+
+
+def _group(name: str, operations: Sequence[OperationTimes], colour: str) -> Group:
+    times_ns = np.sum([one.times_ns for one in operations], axis=0)
+    mean_ns, median_ns = (float(np.mean(times_ns)), float(np.median(times_ns))) if len(times_ns) else (0.0, 0.0)
+    return Group(name, colour, operations, mean_ns, median_ns, sum(one.total_ns for one in operations))
+
+
+def _colour(number: int) -> str:
+    return f"o{number}" if number < COLOURS else "rest"

@@ -1,0 +1,24 @@
+"""Test the status page of a farm."""
+
+from dataclasses import replace
+
+from gputune.client.farm.jobs import Job, Part
+from gputune.client.farm.status import farm_page
+from tests.client.farm.conftest import MakeHost
+from tests.client.pages.reading import Page, words
+
+VOTES = "votes on cpu <i>: min hz 2e+09, now min hz 1.8e+09"
+
+
+def test_the_page_shows_devices_and_jobs_whatever_they_are_called(make_host: MakeHost) -> None:
+    host = make_host("a")
+    vote = {"requested": {"min_hz": 2e9}, "effective": {"min_hz": 1800000000.0}}
+    state = {"gpu_mhz": 900, "perf_profiles": {"burst": 2}, "votes": {"cpu <i>": vote}}
+    busy = {**host.report(), "running": "Conv <b>", "trials_per_minute": 41, "job": "j1", "state": state}
+    devices = {"a": replace(host.announced, report=busy), "b": replace(host.announced, name="b", report={"speed": "x"})}
+    part = Part("/m/<i>.onnx", "null-cu1", "queued")
+    page = farm_page(devices, [Job("j1", "me", {}, "running", 0.0, 0.0, (part,))], "127.0.0.1:8786", 2)
+    said = words(Page(page).blocks)
+    for shown in ("Conv <b>", "<i>.onnx", "41", "gpu mhz 900", "perf profiles burst 2", VOTES, "at work", "free"):
+        assert shown in said
+    assert '<meta http-equiv="refresh" content="2">' in page
