@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -54,8 +54,8 @@ def _hash(content: str) -> str:
 def _printable(value: Any) -> Any:
     """Return a value whose texts hold only what can be shown, and blanks that join."""
     if isinstance(value, str):
-        return JOINED.join(map(printable, value.split(JOINED)))
-    if isinstance(value, Mapping):
+        return value if value.isprintable() else JOINED.join(map(printable, value.split(JOINED)))
+    if isinstance(value, dict):
         return {name: _printable(each) for name, each in value.items()}
     return [_printable(each) for each in value] if isinstance(value, list | tuple) else value
 

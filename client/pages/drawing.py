@@ -19,8 +19,8 @@ Tick = tuple[float, str]
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """A place under a roof. intensity: operations per byte. style: point, faint for what only draws the roof, or a
-    colour; name, link: what it says, and the id that it leads to, where it does."""
+    """A place under a roof. intensity: operations per byte. style: point, with or without a colour, or faint for what
+    only draws the roof; name, link: what it says, and the id that it leads to, where it does."""
 
     intensity: float
     gflops: float
@@ -95,9 +95,15 @@ def roofline(label: str, peak_gflops: float, peak_gb_per_s: float, points: Seque
     up = log_scale([*(point.gflops for point in points), peak_gflops], SIDE, 0, 2)
     start = max(across.low, up.low / peak_gb_per_s)
     roof = [(across(x), up(min(peak_gflops, x * peak_gb_per_s))) for x in (start, ridge, across.high)]
-    drawn = sorted(points, key=lambda point: point.style != "faint")
+    mute = [one for one in points if not one.name]
     places = [
-        path(dots([(across(one.intensity), up(one.gflops))]), _point_style(one), one.name, one.link) for one in drawn
+        path(dots((across(one.intensity), up(one.gflops)) for one in mute if one.style == style), style)
+        for style in ("faint", "point")
+    ]
+    places += [
+        path(dots([(across(one.intensity), up(one.gflops))]), one.style, one.name, one.link)
+        for one in sorted(points, key=lambda one: one.style != "faint")
+        if one.name
     ]
     top = (SIDE, up(peak_gflops) - 45, f"{digits(peak_gflops)} GFLOP/s", "end")
     return drawing(
@@ -108,10 +114,6 @@ def roofline(label: str, peak_gflops: float, peak_gb_per_s: float, points: Seque
         labels=[top],
         axis="operations per byte",
     )
-
-
-def _point_style(point: RooflinePoint) -> str:
-    return point.style if point.style in ("point", "faint") else f"point {point.style}"
 
 
 def held(label: str, alive_bytes: Sequence[int], total: int, bound: int | None, form: Callable[[float], str]) -> Block:

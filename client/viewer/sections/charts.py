@@ -80,7 +80,7 @@ def _points(shown: Shown, insights: Insights) -> list[RooflinePoint]:
         RooflinePoint(
             row.flops / row.nbytes,
             row.gflops_per_s,
-            shown.colour(row.name),
+            f"point {shown.colour(row.name)}",
             f"{row.name}: {digits(row.gflops_per_s)} GFLOP/s, {percent(row.share)} of the roof",
             shown.row(row.name),
         )
