@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import numpy as np
 import onnx
@@ -169,6 +170,20 @@ def test_a_ratio_that_does_not_settle_is_told_as_not_measured(tmp_path: Path, mo
     with pytest.raises(ValueError, match="does not hold"):
         comparing.put_into(page, "models", "text")
     assert page.read_text() == "nothing"
+
+
+def test_the_chart_has_a_bar_for_what_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [measured("<steady>", STEADY), measured("shaky", SHAKY)]
+    compared(monkeypatch, found, "--device", "null", "--chart", str(tmp_path / "c.svg"))
+    drawn = Xml.parse(tmp_path / "c.svg")
+    style = "{http://www.w3.org/2000/svg}%s"
+    bars = [each.attrib for each in drawn.iter(style % "path") if each.attrib["class"].startswith("box")]
+    ends = [(bar["class"], float(bar["d"].split("H")[1].split("V")[0])) for bar in bars]
+    kinds = ["box tuned", "box default", "box other"]
+    assert [kind for kind, _ in ends] == [*kinds, *kinds[1:]], "the tuned one of the second is not known"
+    assert ends[0][1] == pytest.approx(2 * ends[1][1], abs=0.2)
+    words = [each.text for each in drawn.iter(style % "text")]
+    assert {"<steady>", "shaky", "tuned", "defaults", "onnxruntime", "1"} <= set(words)
 
 
 def test_outputs_that_are_wrong_and_engines_without_a_network_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

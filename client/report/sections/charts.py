@@ -20,7 +20,7 @@ from gputune.client.pages.drawing import (
     ticks,
 )
 from gputune.client.pages.drawing import roofline as roofline_drawing
-from gputune.client.pages.intervals import Interval, intervals
+from gputune.client.pages.intervals import Bar, Row, intervals
 from gputune.client.pages.scales import digits, log_scale, percent, time_text
 from gputune.client.report.data import Place, Roofline, TaskView, Timed
 
@@ -103,14 +103,14 @@ def versus(task: TaskView) -> Block | None:
     if not both:
         return None
     end = 1.06 * max(max(t.median_ns, t.interval.high if t.interval else 0, *_tame(t)) for _, t in both)
-    rows = [_interval(name, timed) for name, timed in both]
-    across = ticks(scale_across(0, end), time_text, 3)
-    return intervals(f"{task.title}: default against tuned", rows, end, across)
+    rows = [Row(f"{name}: {time_text(timed.median_ns)}", [_bar(name, timed)]) for name, timed in both]
+    values = scale_across(0, end).ticks(3)
+    return intervals(f"{task.title}: default against tuned", rows, end, [(ns, time_text(ns)) for ns in values])
 
 
-def _interval(name: str, timed: Timed) -> Interval:
+def _bar(name: str, timed: Timed) -> Bar:
     low, high = (timed.interval.low, timed.interval.high) if timed.interval else (None, None)
-    return Interval(name, timed.median_ns, time_text(timed.median_ns), name, low, high, timed.samples_ns)
+    return Bar(timed.median_ns, name, low, high, timed.samples_ns)
 
 
 def roofline(place: Place, only: TaskView | None = None) -> Block | None:

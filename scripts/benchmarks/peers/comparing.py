@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prepare", action="store_true", help="only make the contexts anew, which may take hours of tuning"
     )
     parser.add_argument("--quick", action="store_true", help="only show that everything works; needs no device")
-    parser.add_argument("--chart", type=Path, help="draw an SVG of it with matplotlib, which must be installed")
+    parser.add_argument("--chart", type=Path, help="draw an SVG of it")
     parser.add_argument(
         "--page",
         type=Path,
