@@ -40,7 +40,7 @@ from gputune.runtime.context.records import (
     TensorRecord,
 )
 from gputune.runtime.context.states import StatePair, StateRecord, TokenAxis
-from tables import c_presets, perf_profile_stub
+from tables import c_presets, interface, perf_profile_stub
 
 FOLDERS = {
     ".": "Commands",
@@ -194,6 +194,8 @@ FILES: Mapping[str, Callable[[], str]] = {
     c_tables.PATH: c_tables.text,
     c_presets.PATH: c_presets.text,
     perf_profile_stub.PATH: perf_profile_stub.text,
+    interface.HELP: interface.help_text,
+    interface.SIGNATURES: interface.signatures,
     c_tables.AGENT_PATH: c_tables.agent_messages,
     c_tables.AGENT_HEADER_PATH: c_tables.agent_header,
 }
