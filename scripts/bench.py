@@ -30,7 +30,7 @@ from benchmarks.result import NotTimed, Result
 from benchmarks.search import bench as search
 from gputune.client.errors import GputuneError
 from gputune.client.progress import reporting
-from gputune.client.tuning.measuring.quiet import OPTION, Quiet
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime.devices import load
 
 WORK = tool.ROOT / "build" / "bench"
@@ -71,7 +71,7 @@ def sentences() -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=tool.first_sentence(__doc__))
     parser.add_argument(
-        OPTION, type=int, metavar="MINUTES", help="wait for a busy machine to become quiet, at most so long"
+        "--wait_for_quiet", type=int, metavar="MINUTES", help="wait for a busy machine to become quiet, at most so long"
     )
     commands = parser.add_subparsers(dest="bench", required=True)
     for name, sentence in sentences().items():

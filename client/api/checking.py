@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gputune.client.api.arguments import as_arguments, check_known, with_arguments
 from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.errors import ConfigError
-from gputune.client.generation.config.precision import DOUBLES
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
-from gputune.client.model.graph import EXACT, PRECISION_MODES, RULES, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
+from gputune.client.options.python import as_arguments
 from gputune.client.tuning.measuring.peaks import ASSUMED
 from gputune.core.dtypes import FLOAT
+from gputune.core.precision import EXACT
 
 
 @dataclass(frozen=True)
@@ -121,47 +121,26 @@ class ModelCheck:
         return asdict(self) | {"model": str(self.model)}
 
 
-@with_arguments()
 def check(
     model: Path | str,
     shapes: Shapes | None = None,
     *,
     input_values: InputValues | None = None,
-    precision_mode: str | None = None,
-    float64: str | None = None,
-    quantised: str | None = None,
-    device: str | None = None,
-    op_packages: Sequence[Path | str] = (),
+    given: Mapping[str, Any],
 ) -> ModelCheck:
     """Report which nodes of an ONNX model run, what an inference costs, and about how long tuning takes.
 
-    Nothing is tuned.
-
-    Args:
-        model: the ONNX file.
-        shapes: by name, the shape of each input with dynamic dimensions, or the size of a named dimension.
-        input_values: by name, the value of each input that is a constant, such as {"sr": 16000}.
-        precision_mode: count for this mode, as for `tune`; by default as the model has floats.
-        float64, quantised: as for `tune`.
-        device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
-        op_packages: as for `tune`.
-
-    Raises:
-        ModelError: the whole model is wrong, not only single nodes.
-        ConfigError: an argument is wrong.
-        TargetError: the device cannot be measured.
+    Nothing is tuned. Arguments are the options of `gputune model-check`. Raises ModelError if the whole model is wrong,
+    not only single nodes; ConfigError for a wrong argument; TargetError if the device cannot be measured.
     """
     graphs = combined(pairs_of(shapes, [Path(model)]))
     if len(graphs) > 1:
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
     values = values_of(input_values)
-    peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
-    check_known(
-        precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES), quantised=(quantised, RULES)
-    )
-    with in_use(load_packages([str(each) for each in op_packages])):
-        precision = Precision(precision_mode or "", quantised=quantised or EXACT)
-        checked = check_model(Path(model), graphs[0], values, precision, float64 == FLOAT)
+    peaks, limits = measured_peaks(given["device"]) if "device" in given else (ASSUMED, any_limits())
+    with in_use(load_packages(given.get("op_packages", ()))):
+        precision = Precision(given.get("precision_mode", ""), quantised=given.get("quantised", EXACT))
+        checked = check_model(Path(model), graphs[0], values, precision, given.get("float64") == FLOAT)
         return _record(Path(model), describe(checked, peaks, limits))
 
 

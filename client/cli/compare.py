@@ -10,12 +10,6 @@ from tempfile import TemporaryDirectory
 import click
 from rich.table import Table
 
-from gputune.client.cli.options.common import input_value_option, parse_input_dimensions
-from gputune.client.cli.options.common import log_level as log_level_option
-from gputune.client.cli.options.common import summary_json as summary_json_option
-from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
-from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT, files_of_command
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.comparing import SECONDS, Comparison, compare
@@ -27,20 +21,30 @@ from gputune.client.context.verifying.same_model import check_outputs
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.precision import REFUSE
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.model.graph import IN_FLOATS
 from gputune.client.model.importer import Value, read_static_inputs
 from gputune.client.model.model_files import ModelFile, combined
+from gputune.client.options.command_line import click_option
+from gputune.client.options.config import HOST, REFUSE, Config
+from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT, files_of_command
+from gputune.client.options.shared import (
+    DEVICE_OPTION,
+    INPUT_DIMENSIONS,
+    INPUT_VALUE,
+    LOG_LEVEL,
+    SUMMARY_JSON,
+    TUNING_EFFORT,
+    WAIT_FOR_QUIET,
+)
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.outputs import check_output, write_summary, write_text
 from gputune.client.pages.scales import time_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.core.dtypes import stored_in
+from gputune.core.precision import EXACT, IN_FLOATS
 from gputune.runtime.loading.model import open_any
 
 log = logging.getLogger(__name__)
@@ -55,21 +59,13 @@ log = logging.getLogger(__name__)
     help="Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the "
     "model first, with what is known already]",
 )
-@click.option(
-    "--tuning_effort",
+@click_option(
+    TUNING_EFFORT.having(help="How much to measure if the model is tuned first.  [default: normal]"),
     type=click.Choice(tuple(name for name in EFFORTS if name != "none")),
-    help="How much to measure if the model is tuned first.  [default: normal]",
 )
-@click.option(
-    "--input_dimensions",
-    metavar="NAME=D0,D1,...",
-    multiple=True,
-    callback=parse_input_dimensions,
-    help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
-    "for each name.",
-)
-@input_value_option()
-@device_option("Number, or part of the name, of a device in `gputune devices`, or null.")
+@click_option(INPUT_DIMENSIONS)
+@click_option(INPUT_VALUE)
+@click_option(DEVICE_OPTION.having(help="Number, or part of the name, of a device in `gputune devices`, or null."))
 @click.option(
     "--compare_seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -78,16 +74,16 @@ log = logging.getLogger(__name__)
     metavar="S",
     help="Longest time to compare, in seconds; it ends earlier when it is certain which contender is faster.",
 )
-@wait_for_quiet_option
-@summary_json_option
+@click_option(WAIT_FOR_QUIET)
+@click_option(SUMMARY_JSON)
 @click.option("--chart", type=OUTPUT, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
-@log_level_option
+@click_option(LOG_LEVEL)
 def command(
     model: Path,
     context_binary: Path | None,
     tuning_effort: str | None,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
-    input_values: Mapping[str, Value],
+    input_value: Mapping[str, Value],
     device: str | None,
     compare_seconds: float,
     wait_for_quiet: int | None,
@@ -110,7 +106,7 @@ def command(
     gputune compare --model m.onnx --input_dimensions x=1,3,224,224 \\
         --chart gain.svg
     """
-    shapes = combined(input_dimensions)
+    shapes, values = combined(input_dimensions), dict(input_value)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")
     if context_binary is not None and tuning_effort is not None:
@@ -124,8 +120,8 @@ def command(
     if context_binary is not None:
         with device_errors(context_binary):
             unsupported = HOST if open_any(context_binary).in_parts else REFUSE
-    file = ModelFile(model, shapes, input_values)
-    inputs, constants = read_static_inputs(model, shapes[0], input_values)
+    file = ModelFile(model, shapes, values)
+    inputs, constants = read_static_inputs(model, shapes[0], values)
     wanted = {name: info.shape for name, info in inputs.items()}
     origin = None if context_binary is None else Origin.of(context_binary, model)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
@@ -136,8 +132,8 @@ def command(
             log.log(logging.WARNING if origin.match == "other" else logging.INFO, origin.words)
 
         def untuned() -> Path:
-            rules = IN_FLOATS if any(map(rounds_less, origin.headers)) else None
-            config = Config(unsupported=unsupported).having(quantised=rules)
+            rules = IN_FLOATS if any(map(rounds_less, origin.headers)) else EXACT
+            config = Config(unsupported=unsupported).having({"quantised": rules})
             return _generated(file, Path(folder) / "untuned.bin", "none", device, progress, config=config)
 
         comparison = compare(origin, untuned, device, compare_seconds, progress, wait_for_quiet, constants, wanted)

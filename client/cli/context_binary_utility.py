@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, MODEL, OUTPUT
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.compare.checking import checked
 from gputune.client.context.argument_form import IN_WORDS
@@ -19,6 +18,7 @@ from gputune.client.context.verifying.exactness import quantised_graphs
 from gputune.client.context.verifying.origin import Origin, made_from, tuning_in_words
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
+from gputune.client.options.files import CONTEXT_BINARY, CONTEXTS, MODEL, OUTPUT
 from gputune.client.outputs import write_json
 from gputune.client.progress import reporting
 from gputune.client.report.sizes import packed_bytes, split_line, split_of

@@ -5,18 +5,18 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
+from gputune.client.options.command_line import click_option
+from gputune.client.options.shared import DEVICE_OPTION, JSON
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import DeviceReport, choose, discover, importers_of, wanted_device
 from gputune.runtime.devices.features import features_of
 
 
 @click.command("devices")
-@json_option
-@device_option("Number, or part of the name, of a device: show which device that chooses.")
+@click_option(JSON)
+@click_option(DEVICE_OPTION.having(help="Number, or part of the name, of a device: show which device that chooses."))
 @click.option("--memory", is_flag=True, help="Also show how each device takes an application's memory without a copy.")
 @click.option("--features", is_flag=True, help="Also test what each device has beyond OpenCL 1.2, such as half.")
 def command(as_json: bool, device: str | None, memory: bool, features: bool) -> None:

@@ -6,12 +6,14 @@ from contextlib import ExitStack
 
 import click
 
-from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option
+from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.findings import exit_code
+from gputune.client.options.command_line import click_option
+from gputune.client.options.shared import JSON
 from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import check_adb_alone, choose_target
+from gputune.client.target.connecting import AskedConnection, check_adb_alone, choose_target
 
 _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 
@@ -21,8 +23,8 @@ _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
     otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598",
     over_adb="Check adb, and whether a phone can run an agent or a target server; nothing is started there",
 )
-@json_option
-def command(connection: ConnectionOptions, as_json: bool) -> None:
+@click_option(JSON)
+def command(connection: AskedConnection, as_json: bool) -> None:
     """Explain why a device, a target or a phone is not found, and what to do.
 
     It checks packages, variables, drivers and their libraries, and tests every device. With --target (or

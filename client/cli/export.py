@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT_FOLDER
 from gputune.client.cli.say import say
 from gputune.client.device_errors import device_errors
 from gputune.client.doctor.drivers import loader_of_c
 from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
+from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT_FOLDER
 from gputune.client.outputs import check_output
 
 

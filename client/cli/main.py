@@ -14,10 +14,10 @@ import click
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
 from gputune.client.cli.begun import note_begun
-from gputune.client.cli.options.originals import with_version
 from gputune.client.cli.say import INTERRUPTED, say
 from gputune.client.cli.usage_errors import line_of_usage
 from gputune.client.errors import GputuneError, OutputError
+from gputune.client.options.originals import with_version
 
 COMMANDS = {
     "context-binary-generator": (

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
+from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT
 from gputune.client.outputs import check_output
 from gputune.client.report.memory import read_memory
 from gputune.client.report.writer import write_memory_page

@@ -7,24 +7,22 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import input_value_option, json_option, op_packages, parse_input_dimensions
-from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import INPUT
-from gputune.client.cli.options.generation import float64
-from gputune.client.cli.options.generation import quantised as quantised_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.context.verifying.exactness import lines_of
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
-from gputune.client.generation.config.precision import MODE
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
-from gputune.client.model.graph import EXACT, PRECISION_MODES, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.parts import operators, stayed
+from gputune.client.options.command_line import with_options
+from gputune.client.options.files import INPUT
+from gputune.client.options.generator import MODEL_CHECK
 from gputune.client.progress import reporting
 from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
 from gputune.core.dtypes import FLOAT
+from gputune.core.precision import EXACT
 from gputune.kernels.family import DeviceLimits
 
 RUNS_NOT = 9
@@ -35,41 +33,11 @@ NAMED = 2
 
 @click.command("model-check")
 @click.argument("model", type=INPUT)
-@click.option(
-    "--input_dimensions",
-    metavar="NAME=D0,D1,...",
-    multiple=True,
-    callback=parse_input_dimensions,
-    help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
-    "for each name.",
-)
-@input_value_option()
-@click.option(
-    f"--{MODE}",
-    type=click.Choice(PRECISION_MODES),
-    help="Count tasks and bytes for this mode of context-binary-generator.  [default: as the model has floats]",
-)
-@float64
-@quantised_option
-@json_option
-@click.option(
-    "--peak_gflops",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Peak of the device, in 10^9 operations per second.",
-)
-@click.option(
-    "--peak_gbps",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Peak memory bandwidth of the device, in 10^9 bytes per second.",
-)
-@device_option(
-    "Measure the peaks on this device: its number, or part of its name, in `gputune devices`.",
-)
-@op_packages
+@with_options(*MODEL_CHECK)
 def command(
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
-    input_values: Mapping[str, Value],
+    input_value: Mapping[str, Value],
     precision_mode: str | None,
     float64: str | None,
     quantised: str | None,
@@ -97,7 +65,7 @@ def command(
     peaks, limits = _device(peak_gflops, peak_gbps, device)
     with in_use(load_packages(op_packages)):
         precision = Precision(precision_mode or "", quantised=quantised or EXACT)
-        checked = check_model(model, shapes[0], input_values, precision, float64 == FLOAT)
+        checked = check_model(model, shapes[0], dict(input_value), precision, float64 == FLOAT)
         content = describe(checked, peaks, limits)
     if as_json:
         print_json(content)

@@ -14,9 +14,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
-from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import (
+from gputune.client.cli.connection import connection_options
+from gputune.client.cli.run_wishes import RunLimits, run_wishes
+from gputune.client.context.verifying.distance import told
+from gputune.client.context.verifying.origin import IN_WORDS, Origin
+from gputune.client.device_errors import device_errors
+from gputune.client.errors import ConfigError
+from gputune.client.lists import comma_separated
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import (
     CONTEXT_BINARY,
     CONTEXTS,
     INPUT_LISTS,
@@ -25,14 +31,9 @@ from gputune.client.cli.options.files import (
     OUTPUT_FOLDER,
     files_of_command,
 )
-from gputune.client.cli.options.inferences import InferenceOptions, inference_options
-from gputune.client.cli.options.power import perf_profile_options
-from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
-from gputune.client.context.verifying.distance import told
-from gputune.client.context.verifying.origin import IN_WORDS, Origin
-from gputune.client.device_errors import device_errors
-from gputune.client.errors import ConfigError
-from gputune.client.lists import comma_separated
+from gputune.client.options.inferences import InferenceOptions, inference_options
+from gputune.client.options.power import perf_profile_options
+from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL, SUMMARY_JSON
 from gputune.client.outputs import check_output, write_json, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
@@ -42,7 +43,7 @@ from gputune.client.run.models import open_models
 from gputune.client.run.net_run import InPlace, Job
 from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
 from gputune.client.run.steps import Steps, check_steps, has_steps
-from gputune.client.target.connecting import choose_target
+from gputune.client.target.connecting import AskedConnection, choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.client.tuning.measuring.quiet import Quiet
@@ -99,9 +100,11 @@ log = logging.getLogger(__name__)
     help="Pass inputs and outputs as memory handles, which the device uses without a copy. Counters in --summary_json "
     "prove it, or say why something was copied.",
 )
-@device_option(
-    "Number, or part of the name, of a device in `gputune devices`, or agent:HOST:PORT.  [default: the context's own "
-    "device]",
+@click_option(
+    DEVICE_OPTION.having(
+        help="Number, or part of the name, of a device in `gputune devices`, or agent:HOST:PORT.  [default: the "
+        "context's own device]"
+    )
 )
 @click.option(
     "--graph",
@@ -153,8 +156,8 @@ log = logging.getLogger(__name__)
 @perf_profile_options
 @connection_options(otherwise="this machine's own device")
 @run_wishes
-@log_level
-@summary_json
+@click_option(LOG_LEVEL)
+@click_option(SUMMARY_JSON)
 def command(**options: Any) -> None:
     """Run context binaries and write their outputs.
 
@@ -234,7 +237,7 @@ class _Asked:
     perf_profile: PerfProfile | None
     inferences: InferenceOptions
     limits: RunLimits
-    connection: ConnectionOptions
+    connection: AskedConnection
     log_level: str
     summary_json: Path | None
 
@@ -368,7 +371,7 @@ def _jobs(asked: _Asked, stack: ExitStack, models: Sequence[Model]) -> tuple[dic
     return jobs, loaded.memory()
 
 
-def _refuse_distant(connection: ConnectionOptions) -> None:
+def _refuse_distant(connection: AskedConnection) -> None:
     if connection.adb is not None or not is_local((connection.target or "").strip()):
         raise ConfigError(
             "--shared_buffer: a target over TCP does not share this machine's memory; omit it, or name a target on "

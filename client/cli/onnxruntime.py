@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from gputune.client.cli.groups import Group
-from gputune.client.cli.options.files import OutputFile
 from gputune.client.cli.say import say
 from gputune.client.errors import GputuneError
+from gputune.client.options.files import OutputFile
 from gputune.client.outputs import check_output, whole
 from gputune.client.progress import reporting
 from gputune.runtime.native.building import NotBuilt, native_part

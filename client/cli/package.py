@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.options.files import INPUT, OUTPUT, OUTPUT_FOLDER, files_of_command
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
+from gputune.client.options.files import INPUT, OUTPUT, OUTPUT_FOLDER, files_of_command
 from gputune.client.outputs import check_output, writing
 from gputune.client.run.packages import combine, in_several_modes, lines_of, listing
 from gputune.core.ownership import check_trusted

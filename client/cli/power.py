@@ -8,13 +8,14 @@ import click
 from rich.table import Table
 
 from gputune.client.cli.groups import Group
-from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.completion import device_option, perf_profiles
-from gputune.client.cli.options.files import InputFile, OutputFolder, SearchedFolder
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
+from gputune.client.options.command_line import click_option
+from gputune.client.options.completion import perf_profiles
+from gputune.client.options.files import InputFile, OutputFolder, SearchedFolder
+from gputune.client.options.shared import DEVICE_OPTION, JSON
 from gputune.core.identity import DeviceIdentity
 from gputune.core.logs import printable
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
@@ -42,9 +43,8 @@ def _root_option(command: _Command) -> _Command:
 
 
 def _device_option(command: _Command) -> _Command:
-    return device_option(
-        "Number, or part of the name, of a device: show only its controls.  [default: all controls]",
-    )(command)
+    said = "Number, or part of the name, of a device: show only its controls.  [default: all controls]"
+    return click_option(DEVICE_OPTION.having(help=said))(command)
 
 
 @click.group("power", cls=Group)
@@ -55,7 +55,7 @@ def command() -> None:
 @command.command("show")
 @_root_option
 @_device_option
-@json_option
+@click_option(JSON)
 def show(root: Path, device: str | None, as_json: bool) -> None:
     """List the controls with their values, and whether you can write them or what would allow it."""
     identity = _identity(device)
@@ -81,7 +81,7 @@ def show(root: Path, device: str | None, as_json: bool) -> None:
 
 
 @command.command("presets")
-@json_option
+@click_option(JSON)
 def presets(as_json: bool) -> None:
     """List the preset perf profiles: what they request during work and after it."""
     if as_json:
@@ -114,7 +114,7 @@ def presets(as_json: bool) -> None:
     type=InputFile(exists=True, dir_okay=False),
     help="Perf profile from a YAML file in the original tools' format.",
 )
-@json_option
+@click_option(JSON)
 def check(
     root: Path, device: str | None, perf_profile: str | None, perf_config_yaml: Path | None, as_json: bool
 ) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from gputune.client.cli.options.common import log_level
-from gputune.client.cli.options.files import INPUT, INPUTS, OUTPUT, files_of_command
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import INPUT, INPUTS, OUTPUT, files_of_command
+from gputune.client.options.shared import LOG_LEVEL
 from gputune.client.outputs import check_output
 from gputune.client.progress import reporting
 from gputune.client.viewer.analysis.compare import compare as compared
@@ -89,7 +90,7 @@ def _percentage(context: click.Context, parameter: click.Parameter, value: str |
     metavar="N%",
     help=f"With --compare: end with exit code {SLOWER} if anything is slower by more than this, with certainty.",
 )
-@log_level
+@click_option(LOG_LEVEL)
 def command(
     input_log: list[Path],
     schematic: Path | None,

@@ -7,36 +7,46 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.options.caches import device_tier_option, folder_option
-from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option, op_packages
-from gputune.client.cli.options.files import INPUT
-from gputune.client.cli.options.generation import embedded_device, input_dimensions, input_values
-from gputune.client.cli.options.generation import quantised as quantised_option
+from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.config import Config
-from gputune.client.generation.config.precision import MODE
 from gputune.client.generation.generator import GenerationRequest, show_kernels
 from gputune.client.generation.kernels import Chosen, fields_of, lines_of
-from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import model_files
+from gputune.client.options.command_line import click_option
+from gputune.client.options.config import AskedPrecision, Config
+from gputune.client.options.files import INPUT
+from gputune.client.options.shared import (
+    DEVICE_OPTION,
+    DEVICE_TIER,
+    DIMENSIONS_OF_MODELS,
+    JSON,
+    OP_PACKAGES,
+    PERFORMANCE_CACHE_DIR,
+    PRECISION_MODE,
+    QUANTISED,
+    VALUES_OF_MODELS,
+)
+from gputune.client.options.tasks import parse_configuration, parse_patterns
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.progress import reporting
+from gputune.client.target.connecting import AskedConnection
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.options import TuningOptions, parse_configuration, parse_patterns
+from gputune.core.precision import EXACT
 
 
 @click.command("show-kernel")
 @click.argument("task", metavar="TASK")
 @click.option("--model", type=INPUT, metavar="FILE", required=True, help="ONNX model.")
-@input_dimensions
-@input_values
-@click.option(
-    f"--{MODE}",
-    type=click.Choice(PRECISION_MODES),
-    help="Show kernels for this mode of context-binary-generator.  [default: as the model has floats]",
+@click_option(DIMENSIONS_OF_MODELS)
+@click_option(VALUES_OF_MODELS)
+@click_option(
+    PRECISION_MODE.having(
+        help="Show kernels for this mode of context-binary-generator.  [default: as the model has floats]"
+    )
 )
-@quantised_option
+@click_option(QUANTISED)
 @click.option(
     "--configuration",
     default="tuned",
@@ -45,23 +55,23 @@ from gputune.client.tuning.search.options import TuningOptions, parse_configurat
     help="tuned: the winner in the performance cache, measured alone; without a winner, the default. NAME=VALUE,...: "
     "your own, as in --pin, with a value for every parameter.",
 )
-@json_option
-@op_packages
-@connection_options
-@embedded_device
-@folder_option
-@device_tier_option
+@click_option(JSON)
+@click_option(OP_PACKAGES)
+@connection_options()
+@click_option(DEVICE_OPTION)
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(DEVICE_TIER)
 def command(
     task: str,
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
-    input_values: Mapping[str, Value],
+    input_value: Mapping[str, Value],
     precision_mode: str | None,
     quantised: str | None,
     configuration: str,
     as_json: bool,
     op_packages: tuple[str, ...],
-    connection: ConnectionOptions,
+    connection: AskedConnection,
     device: str | None,
     performance_cache_dir: Path | None,
     device_tier: str | None,
@@ -77,9 +87,9 @@ def command(
     gputune show-kernel Conv --model model.onnx --configuration default > conv.cl
     """
     request = GenerationRequest(
-        models=model_files([model], input_dimensions, input_values),
+        models=model_files([model], input_dimensions, dict(input_value)),
         binary_file=Path(),
-        config=Config().having(precision_mode=precision_mode, quantised=quantised),
+        config=Config(precision=AskedPrecision(precision_mode, quantised=quantised or EXACT)),
         effort=EFFORTS["quick"],  # the least that tunes: whatever was tuned is a winner for it
         performance_cache_dir=performance_cache_dir or default_performance_cache_dir(),
         target=connection.target,

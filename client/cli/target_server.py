@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import click
 
-from gputune.client.cli.options.completion import devices, perf_profiles
-from gputune.client.cli.options.files import INPUT, OUTPUT, DeviceName
+from gputune.client.options.completion import devices, perf_profiles
+from gputune.client.options.files import INPUT, OUTPUT, DeviceName
 from gputune.server.options import parser
 
 _OUTPUTS = {"unix"}

@@ -6,10 +6,12 @@ import sys
 
 import click
 
-from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option
+from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
+from gputune.client.options.command_line import click_option
+from gputune.client.options.shared import JSON
 from gputune.client.progress import reporting
-from gputune.client.target.connecting import VARIABLE, choose_target
+from gputune.client.target.connecting import VARIABLE, AskedConnection, choose_target
 from gputune.client.target.status import describe, lines_of
 from gputune.server.protocol.messages import DEFAULT_PORT
 
@@ -18,8 +20,8 @@ log = logging.getLogger(__name__)
 
 @click.command("target-status")
 @connection_options(otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598")
-@json_option
-def command(connection: ConnectionOptions, as_json: bool) -> None:
+@click_option(JSON)
+def command(connection: AskedConnection, as_json: bool) -> None:
     """Show the state of a target server.
 
     The output has its version, device and tier, its clients and queue, restarts of its worker with their reasons,

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import log_level, summary_json
-from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import INPUT, OUTPUT, context_files, files_of_command
 from gputune.client.device_errors import device_errors
 from gputune.client.durations import parse_duration
 from gputune.client.errors import WrongResults
 from gputune.client.input_lists import files_named
+from gputune.client.named_files import context_files
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import INPUT, OUTPUT, files_of_command
+from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL, SUMMARY_JSON
 from gputune.client.outputs import check_output, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run.inferences import check_export, export_times
@@ -49,8 +50,10 @@ log = logging.getLogger(__name__)
     help='How long to run, such as 30 (seconds), 90s, 10m or 1h30m.  [default: "duration" in the config file, else 10 '
     "seconds]",
 )
-@device_option(
-    "Number, or part of the name, of a device in `gputune devices`.  [default: as in the config file]",
+@click_option(
+    DEVICE_OPTION.having(
+        help="Number, or part of the name, of a device in `gputune devices`.  [default: as in the config file]"
+    )
 )
 @click.option(
     "--cache_compatibility_mode",
@@ -66,8 +69,8 @@ log = logging.getLogger(__name__)
     metavar="F",
     help="Write the beginning and the duration of every inference of each instance, in ns, to this .csv or .json file.",
 )
-@log_level
-@summary_json
+@click_option(LOG_LEVEL)
+@click_option(SUMMARY_JSON)
 def command(
     config: Path,
     duration: str | None,

@@ -6,13 +6,14 @@ from pathlib import Path
 import click
 
 from gputune.cache import CacheError, cache_files
-from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder, read_cache
-from gputune.client.cli.options.completion import tiers
-from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT, SearchedFolder
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
+from gputune.client.options.caches import read_cache
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT
+from gputune.client.options.shared import DEVICE_TIER, FOLDER_DEFAULT, PERFORMANCE_CACHE_DIR
 from gputune.client.outputs import check_output
 from gputune.client.report.gather import Peak
 from gputune.client.report.writer import read_report, write_page
@@ -27,13 +28,10 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
 
 
 @click.command("tuning-report")
-@click.option(
-    "--performance_cache_dir",
-    "cache",
-    type=SearchedFolder(),
-    metavar="D",
-    callback=inner_folder,
-    help=f"Folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
+@click_option(
+    PERFORMANCE_CACHE_DIR.having(
+        help=f"Folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}", parameter="cache"
+    )
 )
 @click.option(
     *CONTEXT_BINARY,
@@ -41,12 +39,7 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
     metavar="F",
     help="Context binary: its launches weight the tasks, and its device selects the file in the folder.",
 )
-@click.option(
-    "--device_tier",
-    metavar="NAME",
-    shell_complete=tiers,
-    help="File in the folder: a tier of `gputune performance-cache list`.",
-)
+@click_option(DEVICE_TIER.having(help="File in the folder: a tier of `gputune performance-cache list`."))
 @click.option("--output", type=OUTPUT, metavar="F", help="Page to write, such as report.html.")
 @click.option(
     "--peak_gflops",

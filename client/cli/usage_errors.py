@@ -4,7 +4,8 @@ import re
 
 import click
 
-from gputune.client.cli.options.originals import refusal
+from gputune.client.options.files import option_name
+from gputune.client.options.originals import refusal
 from gputune.client.suggestions import near
 
 _NO_NUMBER = re.compile(r"is not a valid (integer|float)( range)?$")
@@ -56,14 +57,6 @@ def _known(what: str, context: click.Context | None) -> list[str]:
     if what == "command":
         return context.command.list_commands(context) if isinstance(context.command, click.Group) else []
     return [name for one in context.command.get_params(context) for name in (*one.opts, *one.secondary_opts)]
-
-
-def option_name(parameter: click.Parameter | None) -> str:
-    """Return a parameter's name as help has it."""
-    if isinstance(parameter, click.Option):
-        return max(parameter.opts, key=len)
-    name = None if parameter is None else parameter.metavar or parameter.name
-    return (name or "").upper().strip("[].")
 
 
 def _place(context: click.Context | None) -> str:

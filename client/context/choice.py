@@ -42,11 +42,11 @@ from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.tuning.budget import OutOfTime
 from gputune.client.tuning.measuring.end_to_end import KEPT, ONLY, OPEN, EndToEnd
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.effort import Effort
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.errors import ContextError

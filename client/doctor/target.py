@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from gputune.client.addresses import is_agent, parse_address
 from gputune.client.advice import advice_for
 from gputune.client.doctor.findings import Finding
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import is_agent, parse_address
 from gputune.client.target.status import describe, device_of, restarts_of, software_of, work_of
 from gputune.client.target.transport.stream import is_local
 

@@ -27,11 +27,10 @@ from gputune.client.context.verifying.distance import Compared
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import secret_for
-from gputune.client.generation.config.generator_keys import AUTO
-from gputune.client.generation.config.precision import MODE, mode_on
 from gputune.client.generation.explaining import apart_line, outcome_line, summary_line, unfinished_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
+from gputune.client.generation.precision import mode_on
 from gputune.client.generation.request import GenerationRequest, effective_configuration, no_frozen_cache
 from gputune.client.generation.schematic import peaks_of, write_schematic_of
 from gputune.client.model.alternatives import Alternatives
@@ -385,7 +384,7 @@ class Generation:
         if repository is not None:
             repository.counts.clear()
         built = make(compact=config.compact)
-        if config.weights == AUTO and self._compares and self._mode != "frozen":
+        if config.weights == "auto" and self._compares and self._mode != "frozen":
             built, self._said = packed_or_smaller(self._runner(budget=self._budget), built, make, wanted)
         if repository is not None and (counts := repository.counts).total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
@@ -440,7 +439,7 @@ class Generation:
     @property
     def _configuration(self) -> dict[str, Any]:
         return effective_configuration(self._request, [model.plan for model in self._graphs.models]) | {
-            MODE: self._precision,
+            "precision_mode": self._precision,
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
             "end_to_end": {

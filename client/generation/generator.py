@@ -15,21 +15,22 @@ from gputune.client.context.verifying.origin import records_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for, ground_truth_of_parts
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.generation.cache_secret import known_secret
-from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.precision import IO_TYPE, QUANTISED
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
+from gputune.client.generation.precision import in_precision
 from gputune.client.generation.request import GenerationRequest, no_frozen_cache, tell_cache, tell_files
 from gputune.client.generation.summary import check_gain, summarise
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
-from gputune.client.model.graph import IN_FLOATS, Graph
+from gputune.client.model.graph import Graph
 from gputune.client.model.graphs import Graphs, cut_graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.parts import Cut, told
 from gputune.client.model.plan import Task
 from gputune.client.model.state import Decoder
+from gputune.client.options.config import HOST, Config
+from gputune.client.options.tuning import check_compare_again
 from gputune.client.outputs import Files, check_output, write_summary
 from gputune.client.progress import SILENT, Progress, gathered_warnings
 from gputune.client.target.client import TargetClient
@@ -37,8 +38,8 @@ from gputune.client.target.several import Targets, TargetSource, choose_targets
 from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.search.cache_hit import Verdict
-from gputune.client.tuning.search.options import check_compare_again
 from gputune.client.tuning.tuner import names_of, settings_of
+from gputune.core.precision import IN_FLOATS
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.messages import Limits
 
@@ -154,14 +155,14 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
     with clock.phase("import"):
         if request.config.unsupported == HOST:
             cut_models = _cuts(request)
-            read = precision.of(part.graph for cut in cut_models for part in cut.parts)
+            read = in_precision(precision, (part.graph for cut in cut_models for part in cut.parts))
             left = iter(read)
             cuts = [cut.changed(lambda graph: next(left)) for cut in cut_models]
             paths = [cut.imported.path for cut in cuts for _ in cut.parts]
         else:
             whole = read_graphs(request.models, precision.narrow, decoders)
             enabled, paths = _enabled(request.config, whole, request.paths_of_graphs)
-            read, cuts = precision.of(_with_outputs(enabled, request.outputs)), []
+            read, cuts = in_precision(precision, _with_outputs(enabled, request.outputs)), []
     with clock.phase("lower"):
         unfused = [one.name for one in read if not request.config.settings_of(one.name).fusion]
         graphs = Graphs(read, unfused, records_of(zip([one.name for one in read], paths, strict=True)))
@@ -195,7 +196,7 @@ def _cuts(request: GenerationRequest) -> list[Cut]:
         "--enable_intermediate_outputs": request.outputs.every,
         f"--{OUTPUTS}": bool(request.outputs.named),
         "enable_graphs": bool(config.enable_graphs),
-        f"--{IO_TYPE}": bool(config.precision.io_types),
+        "--io_type": bool(config.precision.io_types),
     }
     for name in (name for name, wished in wishes.items() if wished):
         raise ConfigError(f"{name} has no meaning with --unsupported host, which needs all parts as they are; drop one")
@@ -322,7 +323,7 @@ def check_bound(request: GenerationRequest) -> None:
     check_compare_again(request.tuning)
     if request.verify and config.precision.quantised == IN_FLOATS:
         raise ConfigError(
-            f"--verify compares with a model that rounds, and --{QUANTISED} {IN_FLOATS} does not; drop one of them"
+            f"--verify compares with a model that rounds, and --quantised {IN_FLOATS} does not; drop one of them"
         )
     if request.effort.name != "none" and mode == "frozen" and not cache_files(request.performance_cache_dir):
         raise no_frozen_cache(f"there is none in {request.performance_cache_dir}")

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from gputune.cache import TrialRecord
 from gputune.client.context.persistent import left_out
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.report.problems import words
 from gputune.client.tuning.search.cache_hit import Verdict
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.rendered import rendered_sha256
 from gputune.client.tuning.search.task_search import check_legal, default_of, space_of, task_key
 from gputune.client.tuning.tuner import names_of

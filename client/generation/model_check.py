@@ -10,7 +10,7 @@ from typing import Any
 
 from gputune.client.context.memory.weights import read_again, weight_bytes
 from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
-from gputune.client.generation.config.precision import check_quantised
+from gputune.client.generation.precision import check_quantised
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Precision
 from gputune.client.model.importer import Value, import_nodes, load, told_value

@@ -1,34 +1,35 @@
-"""Represent the request for a generation, and the part of it that the context keeps."""
+"""Represent the request for a generation: what options make of it, and the part of it that the context keeps."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gputune.cache import with_companions
-from gputune.client.errors import CacheMiss
+from gputune.client.errors import CacheMiss, ConfigError
+from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.cache_secret import secret_file
-from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.precision import DOUBLE, IO_TYPE, KEEP, QUANTISED
-from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.phases import Profiling
 from gputune.client.input_lists import files_named
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import kind_of
 from gputune.client.model.importer import data_files, told_value
-from gputune.client.model.model_files import ModelFile
+from gputune.client.model.model_files import ModelFile, model_files
 from gputune.client.model.op_packages import OpPackage, folders_files
 from gputune.client.model.plan import Plan
+from gputune.client.options.config import HOST, Config, read_config
+from gputune.client.options.option import options_of
+from gputune.client.options.tuning import MODE, TuningOptions
 from gputune.client.outputs import Files
-from gputune.client.target.connecting import AdbRequest
+from gputune.client.target.connecting import AdbRequest, asked_connection
 from gputune.client.target.transport.credentials import NONE, Credentials
-from gputune.client.tuning.search.effort import Effort
-from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.core.files import open_file
 from gputune.core.tier import SUFFIX
 from gputune.runtime.devices.discovery import replayed_files
@@ -106,6 +107,85 @@ class GenerationRequest:
         return self.binary_file.with_name(f"{self.binary_file.stem}_schematic.bin")
 
 
+def requested(
+    given: Mapping[str, Any], binary_file: Path, config: Config | None = None, **rest: Any
+) -> GenerationRequest:
+    """Return the generation that options ask for, given by their names; they come before what the config file says.
+
+    config: the file's content, where it is read already; rest: other fields of the request. Raises ConfigError for
+    options that contradict each other or the file.
+    """
+    found = read_config(given.get("config_file")) if config is None else config
+    effort = choose_effort(found, given.get("tuning_effort"))
+    _check_bound(given, effort)
+    connection = asked_connection(given)
+    _check_target(given, found)
+    asked = found.having(given)
+    return GenerationRequest(
+        models=model_files(given["model"], given.get("input_dimensions", ()), asked.input_values),
+        outputs=ChosenOutputs.parse(given.get("enable_intermediate_outputs", False), given.get("set_output_tensors")),
+        binary_file=binary_file,
+        config=asked,
+        effort=effort,
+        performance_cache_dir=asked.performance_cache_dir or default_performance_cache_dir(),
+        target=asked.target,
+        device=given.get("device"),
+        device_tier=given.get("device_tier"),
+        credentials=connection.credentials,
+        adb=connection.adb,
+        tuning=asked.tuning,
+        ep_context=_ep_context(given, asked, binary_file),
+        memory_types=MemoryTypes.parse(given.get("input_output_tensor_mem_type", "raw")),
+        op_packages=given.get("op_packages", ()),
+        verify=given.get("verify", False),
+        input_list=given.get("input_list"),
+        summary_json=given.get("summary_json"),
+        **{"log_level": given.get("log_level", "info"), **rest},
+    )
+
+
+def choose_effort(config: Config, option: str | None) -> Effort:
+    """Return the effort that --tuning_effort and tuning_mode agree on. Raises ConfigError when they contradict."""
+    if config.tuning_mode is False:
+        if option not in (None, "none"):
+            raise ConfigError(f'--tuning_effort {option} contradicts "tuning_mode": false in the config file')
+        return EFFORTS["none"]
+    if config.tuning_mode is True and option == "none":
+        raise ConfigError('--tuning_effort none contradicts "tuning_mode": true in the config file')
+    return EFFORTS[option or "normal"]
+
+
+def _check_bound(given: Mapping[str, Any], effort: Effort) -> None:
+    """Raise ConfigError for options about tuning where it is off."""
+    known = (*options_of(TuningOptions), *options_of(Config))
+    about = [one.words for one in known if one.needs == MODE and not one.only_key and one.name in given]
+    if about and effort.name == "none":
+        raise ConfigError(
+            f"{' and '.join(about)}: tuning is off, so this has no effect; drop it, or choose another --tuning_effort"
+        )
+    if "input_list" in given and "verify" not in given:
+        raise ConfigError("--input_list gives the inputs for --verify; give --verify, too")
+
+
+def _check_target(given: Mapping[str, Any], config: Config) -> None:
+    """Raise ConfigError where an option means another server than the config file."""
+    if "target" in given or config.target is None:
+        return
+    for name in ("device", "adb"):
+        if name in given:
+            raise ConfigError(f"--{name} contradicts the target {config.target} in the config file; drop one of them")
+
+
+def _ep_context(given: Mapping[str, Any], config: Config, binary_file: Path) -> EpContextFile | None:
+    """Return the ONNX file that is asked for, and that models need of which only parts run on the device."""
+    path, embed = given.get("ep_context"), given.get("ep_context_embed_mode")
+    if path is None and config.unsupported == HOST:
+        path = default_file(binary_file)
+    if path is None and embed is not None:
+        raise ConfigError("--ep_context_embed_mode is for the file that --ep_context writes; give --ep_context, too")
+    return None if path is None else EpContextFile(path, embed == "1")
+
+
 def tell_files(request: GenerationRequest, files: Files) -> None:
     """Tell what a generation reads and writes, as far as it is known before the device. Raises Overwrites."""
     tell_inputs(request, files)
@@ -157,40 +237,17 @@ def effective_configuration(request: GenerationRequest, plans: Sequence[Plan]) -
     """Return what options, config file and defaults come to, as JSON values, for every key of a config file that
     decides what a context holds. plans: of the graphs that it holds. Targets and reports, which are names of
     machines and of other files, are left out, and so is how long to wait for quiet and how much gain is enough."""
-    config, tuning = request.config, request.tuning
-    said: dict[str, Any] = (
-        {"weights": config.weights} if config.compact else {}
-    )  # other contexts are as before there were such keys
-    said |= {"unsupported": config.unsupported} if config.unsupported == HOST else {}
-    said |= {IO_TYPE: dict(config.precision.io_types)} if config.precision.io_types else {}
-    said |= {KEEP: list(config.precision.kept)} if config.precision.kept else {}
-    said |= {DOUBLE: config.precision.float64} if config.precision.narrow else {}
+    config = request.config
+    said = {name: value for record in (config, config.precision, request.tuning) for name, value in _told(record)}
+    said |= {"weights": config.weights} if config.compact else {}  # other contexts are as before there was such a key
     told = {one.name: one.exactness.told([each.name for each in one.outputs]) for one in plans if one.exactness}
-    said |= {QUANTISED: kind_of(told.values()), f"{QUANTISED}_graphs": told} if told else {}
+    said |= {"quantised": kind_of(told.values()), "quantised_graphs": told} if told else {}
     return said | {
         "tuning_mode": request.effort.name != "none",
         "tuning_effort": request.effort.name,
-        "tuning_strategy": tuning.strategy,
-        "tuning_budget_seconds": tuning.budget_seconds,
-        "compare_seconds": tuning.compare_seconds,
-        "compare_again": tuning.compare_again,
-        "tasks": list(tuning.only),
-        "pins": {pattern: dict(pinned) for pattern, pinned in tuning.pins.items()},
-        "cold": tuning.cold,
-        "cache_mode": tuning.cache_mode,
         "performance_cache_dir": str(request.performance_cache_dir),
-        "invalidate_performance_cache": config.invalidate_performance_cache,
-        "system_performance_cache_dir": _said(config.system_performance_cache_dir),
-        "kernel_repo_path": _said(config.kernel_repo_path),
-        "invalidate_kernel_repo": config.invalidate_kernel_repo,
-        "context_priority": config.context_priority,
-        "enable_graphs": list(config.enable_graphs),
         "persistent_kernels": all(config.settings_of(one.name).persistent_kernels for one in plans),
         "graphs": {one.name: asdict(config.settings_of(one.name)) for one in plans},
-        "argument_form": config.argument_form,
-        "memory_search_steps": config.memory_search_steps,
-        "memory_limit_hint": config.memory_limit_hint,
-        "enable_spill_fill_buffer": config.enable_spill_fill_buffer,
         OPTION: str(request.memory_types),
         "models": [model.name for model in request.model_paths],
         "input_dimensions": [
@@ -206,8 +263,20 @@ def effective_configuration(request: GenerationRequest, plans: Sequence[Plan]) -
     }
 
 
-def _said(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _told(record: object) -> Iterator[tuple[str, Any]]:
+    """Yield what a record asks for, as JSON values, by the names under which a context keeps it."""
+    for one in options_of(type(record)):
+        value = getattr(record, one.of)
+        if one.told and not (one.sparse and value == getattr(type(record)(), one.of)):
+            yield one.told, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def no_frozen_cache(why: str) -> CacheMiss:

@@ -16,7 +16,6 @@ from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.importer import data_files
 from gputune.client.model.parts import described
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
-from gputune.client.tuning.search.options import FAIL_UNDER
 from gputune.core.files import sha256_of
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.discovery import SIMULATED
@@ -128,16 +127,16 @@ def check_gain(request: GenerationRequest, decisions: Sequence[Decision], device
     if (least := request.tuning.fail_under) is None:
         return
     for one in decisions:
-        check_compared(one.outputs, NAN_GAIN, f"{FAIL_UNDER} {least:g}: graph {one.plan.name!r}: ")
+        check_compared(one.outputs, NAN_GAIN, f"--fail_under {least:g}: graph {one.plan.name!r}: ")
     told = least_gained(decisions)
     if told is None:
         why = _remedy(request, device) if decisions else "no part of the model runs on the device"
-        raise CacheMiss(f"{FAIL_UNDER} {least:g}: no gain is recorded: {why}")
+        raise CacheMiss(f"--fail_under {least:g}: no gain is recorded: {why}")
     if (gain := told.shipped) < least:
         shown = f"{gain:.4f}" if float(f"{gain:.4f}") < least else f"{gain}"
         graphs = "" if len(decisions) == 1 else f"the smallest of {len(decisions)} graphs: "
         raise GainTooSmall(
-            f"{FAIL_UNDER} {least:g}: the recorded gain is {shown} ({graphs}{told.line}); tune longer, or lower it; "
+            f"--fail_under {least:g}: the recorded gain is {shown} ({graphs}{told.line}); tune longer, or lower it; "
             f"{request.binary_file} is written all the same"
         )
 

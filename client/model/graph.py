@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import Refusal, UnsupportedNodes
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF, HALVES
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALVES
+from gputune.core.precision import EXACT, MIXED
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.runtime.context.states import StateRecord
 
@@ -31,17 +32,6 @@ class TensorInfo:
     @property
     def nbytes(self) -> int:
         return self.size * np.dtype(self.dtype).itemsize
-
-
-EXACT, IN_FLOATS = "exact", "float"
-RULES = (EXACT, IN_FLOATS)
-"""The rules of quantised nodes: those of docs/quantised.md, or none, so that floats are not rounded between them."""
-MIXED = "mixed"
-"""The rules of a graph for which exact ones were asked, and in which some nodes are exceptions."""
-
-STORED = "float16_storage"
-PRECISION_MODES = (FLOAT, HALF, STORED)
-"""How floats are stored and computed; see Precision."""
 
 
 @dataclass(frozen=True)

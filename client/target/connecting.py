@@ -8,23 +8,22 @@ server is a child process that ends with this process. Where an agent is named, 
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from gputune.client.addresses import is_agent, parse_address
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.target.adb.python import TERMUX
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetConnection, dial, probe
-from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials
-from gputune.client.target.transport.stream import LOCAL, address_text, is_local
+from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials, read_credentials
+from gputune.client.target.transport.stream import address_text, is_local
 from gputune.core.opened import Closing
-from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE
+from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 log = logging.getLogger(__name__)
@@ -32,8 +31,6 @@ log = logging.getLogger(__name__)
 VARIABLE = "TARGET_SERVER_SOCKET"
 DEVICE_VARIABLE = "GPUTUNE_DEVICE"
 PROBE_SECONDS = 0.3
-MOST_PATH_BYTES = 107  # of a local socket, which the system has no room for more of
-_ADDRESS = re.compile(r"(?:\[(?P<bracketed>(?!unix:)[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,31 @@ class AdbRequest:
     serial: str | None = None
     python: str | None = None
     agent: Path | None = None
+
+
+@dataclass(frozen=True)
+class AskedConnection:
+    """Hold what options say about a target; see choose_target. `credentials` are those of the options: GPUTUNE_TOKEN is
+    read where a server is used that runs already."""
+
+    target: str | None = None
+    credentials: Credentials = NONE
+    adb: AdbRequest | None = None
+
+
+def asked_connection(given: Mapping[str, Any]) -> AskedConnection:
+    """Return what options say, given by their names. Raises ConfigError."""
+    names = ("token_file", "tls_ca", "tls_cert", "tls_key")
+    credentials = read_credentials({}, *(given.get(name) for name in names))
+    for name in ("adb_python", "adb_agent"):
+        if name in given and "adb" not in given:
+            raise ConfigError(f"--{name} says what runs on a phone; give --adb, too")
+    if "adb_python" in given and "adb_agent" in given:
+        raise ConfigError("--adb_python and --adb_agent: either Python runs on the phone, or an agent; drop one")
+    phone = None
+    if "adb" in given:
+        phone = AdbRequest(given["adb"] or None, given.get("adb_python"), given.get("adb_agent"))
+    return AskedConnection(given.get("target"), credentials, phone)
 
 
 class OwnServer(Protocol):
@@ -62,47 +84,6 @@ class OwnServer(Protocol):
 
     def stop(self) -> None:
         """Stop it. May be called twice."""
-
-
-def parse_address(text: str, origin: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT or [IPV6]:PORT; of unix:PATH and of an agent, itself and 0. Raises TargetError
-    (bad_address) that names the origin."""
-    if is_agent(text):
-        return _agent(text.strip(), origin), 0
-    if is_local(text.strip()):
-        path = text.strip().removeprefix(LOCAL)
-        if path and "\0" not in path and len(os.fsencode(path)) <= MOST_PATH_BYTES:
-            return text.strip(), 0
-        raise TargetError(
-            "bad_address", f"{origin}: {text!r} is not unix:PATH with a path of 1 to {MOST_PATH_BYTES} bytes"
-        )
-    match = _ADDRESS.fullmatch(text.strip())
-    if match is None or not 1 <= int(match["port"]) <= 65535:
-        raise TargetError(
-            "bad_address",
-            f"{origin}: {text!r} is not HOST:PORT with a port from 1 to 65535, for example "
-            f"127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}, nor unix:PATH, nor agent:HOST:PORT",
-        )
-    return match["bracketed"] or match["plain"], int(match["port"])
-
-
-def is_agent(text: str) -> bool:
-    """Return whether an address is an agent's."""
-    return text.strip().startswith(AGENT_PREFIX)
-
-
-def _agent(text: str, origin: str) -> str:
-    """Return the address of an agent, as it is. Raises TargetError (bad_address)."""
-    address, mark, place = text.removeprefix(AGENT_PREFIX).partition("#")
-    match = _ADDRESS.fullmatch(address) or _ADDRESS.fullmatch(f"{address}:{DEFAULT_PORT}")
-    found = "/" in address or (match is not None and 1 <= int(match["port"]) <= 65535)
-    if not found or (mark and not (place.isascii() and place.isdigit())):
-        raise TargetError(
-            "bad_address",
-            f"{origin}: {text!r} is not agent:HOST:PORT, agent:HOST or agent:PATH of a local socket, nor one of these "
-            "with #N, where N is the number of one of its devices",
-        )
-    return text
 
 
 @dataclass

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
+from gputune.client.addresses import parse_address
 from gputune.client.errors import ConfigError
 from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import AdbRequest, Target, choose_target, parse_address
+from gputune.client.target.connecting import AdbRequest, Target, choose_target
 from gputune.client.target.reconnecting import MEMORY
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.core.opened import Closing

@@ -19,6 +19,7 @@ from gputune.cache import PerformanceCache, TrialRecord, WinnerRecord
 from gputune.cache.record import Contents
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.progress import SILENT, Progress, keeping_label
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.budget import Budget
@@ -30,7 +31,6 @@ from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, explained, judge
 from gputune.client.tuning.search.effort import Effort, finalists_for
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
 from gputune.client.tuning.search.task_search import TaskSearch, check_legal, device_limits, task_key
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo, blind_line

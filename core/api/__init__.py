@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gputune.client.api.checking import ModelCheck as ModelCheck
-    from gputune.client.api.checking import check as check
+    from gputune.client.api.interface import check as check
+    from gputune.client.api.interface import tune as tune
     from gputune.client.api.tuning import Gain as Gain
     from gputune.client.api.tuning import Tuned as Tuned
     from gputune.client.api.tuning import TuningProgress as TuningProgress
-    from gputune.client.api.tuning import tune as tune
     from gputune.runtime import onnxruntime as onnxruntime
     from gputune.runtime.application.bench import Bench as Bench
     from gputune.runtime.application.context import Context as Context
@@ -37,11 +37,11 @@ _PLACES = {
     "State": ("runtime.application.states", "State"),
     "Tuned": ("client.api.tuning", "Tuned"),
     "TuningProgress": ("client.api.tuning", "TuningProgress"),
-    "check": ("client.api.checking", "check"),
+    "check": ("client.api.interface", "check"),
     "devices": ("runtime.devices.discovery", "discover"),
     "load": ("runtime.application.context", "load"),
     "onnxruntime": ("runtime.onnxruntime", ""),
-    "tune": ("client.api.tuning", "tune"),
+    "tune": ("client.api.interface", "tune"),
 }
 """Where each name is: a module below gputune, and its name there; "" for the module itself."""
 

@@ -16,10 +16,10 @@ from benchmarks.result import Result, told
 from gputune.client.compare.comparing import rounds_of
 from gputune.client.compare.turns import Contender, Process
 from gputune.client.context.verifying.distance import distance
-from gputune.client.model.graph import STORED
 from gputune.client.progress import SILENT
 from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
 from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.precision import STORED
 from gputune.runtime.context.format import open_context
 from models.tune_models import Model
 

@@ -22,11 +22,11 @@ from gputune.client.errors import ConfigError, GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.progress import Progress, reporting
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.transport.credentials import read_credentials
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.core.json_text import json_value, numbers

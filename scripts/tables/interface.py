@@ -1,4 +1,4 @@
-"""Write the golden files of options: the help of all commands, and the signatures of the Python interface."""
+"""Write what users see of options: the help of all commands, and the signatures of the Python interface."""
 
 import inspect
 from collections.abc import Iterator
@@ -10,9 +10,19 @@ import gputune
 from gputune.client.cli.main import cli
 
 HELP = "tests/client/cli/help.txt"
-SIGNATURES = "tests/client/api/signatures.txt"
+SIGNATURES = "client/api/interface.pyi"
 FUNCTIONS = ("tune", "check")
 WIDTH = 118
+HEAD = '''\
+"""The signatures of interface.py. scripts/docs writes this file from the options of client/options: change those."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gputune.client.api.checking import ModelCheck
+from gputune.client.api.shapes import InputValues, Shapes
+from gputune.client.api.tuning import AnyPath, Tuned, TuningProgress
+'''
 
 
 def help_text() -> str:
@@ -38,17 +48,17 @@ def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
 
 
 def signatures() -> str:
-    """Return each function with its parameters, a line for each."""
-    return "\n".join("\n".join(_signature(name)) + "\n" for name in FUNCTIONS)
+    """Return the stub of client/api/interface.py, by which type checkers and editors know the arguments."""
+    return HEAD + "\n" + "".join(map(_stub, FUNCTIONS))
 
 
-def _signature(name: str) -> Iterator[str]:
-    found = inspect.signature(getattr(gputune, name))
-    yield f"gputune.{name}(): {_plain(found.return_annotation)}"
-    for one in found.parameters.values():
+def _stub(name: str) -> str:
+    shown, parts, named = inspect.signature(getattr(gputune, name)), [], False
+    for one in shown.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not named:
+            parts.append("*")
+            named = True
         default = "" if one.default is one.empty else f" = {one.default!r}"
-        yield f"    {one.kind.name.lower()} {one.name}: {_plain(one.annotation)}{default}"
-
-
-def _plain(annotation: object) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        parts.append(f"{one.name}: {one.annotation}{default}")
+    lines = "".join(f"    {part},\n" for part in parts)
+    return f"def {name}(\n{lines}) -> {shown.return_annotation}: ...\n"

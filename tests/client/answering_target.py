@@ -7,12 +7,12 @@ from typing import Any
 
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.progress import SILENT, Silent
 from gputune.client.progress import Progress as Steps
 from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.effort import EFFORTS, Effort
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.launches import Trial
 from gputune.kernels.ops.matmul import MatMulProblem

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import ConfigError
-from gputune.client.generation.config import read_config
+from gputune.client.options.config import read_config
 from gputune.client.run.throughput.config import read_plan
 from gputune.client.viewer.features import read_features
 

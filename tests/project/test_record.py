@@ -15,10 +15,10 @@ from onnx import numpy_helper
 
 from benchmarks.search import spaces
 from gputune.cache import PerformanceCache
-from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Task
+from gputune.client.options.config import Config
 from gputune.client.progress import SILENT
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target

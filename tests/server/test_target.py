@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from gputune.client.addresses import parse_address
 from gputune.client.advice import ADVICE
 from gputune.client.errors import GputuneError, TargetError
 from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target, parse_address
+from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials

@@ -3,24 +3,27 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.explaining import choices_of, fields_of, lines_of
 from gputune.client.generation.generator import explain as explain_generation
+from gputune.client.generation.request import requested
+from gputune.client.options.command_line import Grouped, click_option, given_of, with_options
+from gputune.client.options.generator import EXPLAINED
+from gputune.client.options.shared import JSON
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.task_search import task_key
 
 
-@click.command("explain")
-@generation_options(deciding=True)
+@click.command("explain", cls=Grouped)
+@with_options(*EXPLAINED)
 @click.option("--task", "prefix", default="", metavar="DIGEST", help="Show only tasks whose digest begins with this.")
-@json_option
-def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
+@click_option(JSON)
+def explain(prefix: str, as_json: bool, **values: Any) -> None:
     """Show what a generation with the same options would do for each task of a model, and why.
 
     \b
@@ -35,13 +38,13 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
     """
     level = "warn" if as_json else "info"
     with reporting(sys.stderr, level):
-        explained = explain_generation(asked.request(Path(), log_level=level), os.environ)
+        explained = explain_generation(requested(given_of(values), Path(), log_level=level), os.environ)
     verdicts = {
         task: verdict
         for task, verdict in explained.verdicts.items()
         if task_key(task).digest.startswith(prefix.lower())
     }
-    models = ",".join(map(str, asked.model))
+    models = ",".join(map(str, values["model"]))
     if not verdicts:
         raise ConfigError(f"no task of {models} has a digest that starts with {prefix!r}")
     if as_json:

@@ -10,17 +10,18 @@ import click
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
 from gputune.client.cli.cache.shared import size_words, time_words, warned, words
-from gputune.client.cli.options.caches import find_file, folder_option, only_file_argument
-from gputune.client.cli.options.common import json_option
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.folders import default_performance_cache_dir
+from gputune.client.options.caches import find_file, only_file_argument
+from gputune.client.options.command_line import click_option
+from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
 from gputune.client.report.problems import title
 from gputune.core.statuses import OK
 
 
 @click.command("list")
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
     """List the cache files of a folder, one file for each device tier."""
     folder = performance_cache_dir or default_performance_cache_dir()
@@ -38,8 +39,8 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
 @click.option(
     "--task", "prefix", metavar="DIGEST", help="Show all trials of this task, by the beginning of its digest."
 )
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Show the tasks of a cache file, or all trials of one task.
 

@@ -12,12 +12,13 @@ from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
 from gputune.cache.exchange import from_json, to_json
 from gputune.cache.record import Contents, Entry, Merged
 from gputune.client.cli.cache.shared import warned, words
-from gputune.client.cli.options.caches import find_file, folder_option
-from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.completion import files_or_tiers
-from gputune.client.cli.options.files import OUTPUT, FileText, InputFile, files_of_command
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
+from gputune.client.options.caches import find_file
+from gputune.client.options.command_line import click_option
+from gputune.client.options.completion import files_or_tiers
+from gputune.client.options.files import OUTPUT, FileText, InputFile, files_of_command
+from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
 from gputune.client.outputs import check_output, write_text, writing
 from gputune.client.report import t4
 from gputune.core.files import read_file
@@ -44,7 +45,7 @@ SHOWN_CONFLICTS = 10
     help="json: all records, which can be imported. t4: a file for each task, for other tuners' tools.",
 )
 @click.option("--task", "prefix", metavar="DIGEST", default="", help="Write only tasks whose digest begins with this.")
-@folder_option
+@click_option(PERFORMANCE_CACHE_DIR)
 def export(file_or_tier: str, output: str, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
     """Write a cache file, without compiled programs, as JSON with a format version, or its trials as T4."""
     place = Path(output)
@@ -91,8 +92,8 @@ def _t4_name(entry: Entry) -> str:
 
 @click.command("import")
 @click.argument("file", type=InputFile(dir_okay=False))
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Import an export: each task into the file of the device that measured it. Compiled programs are not included."""
     try:
@@ -121,8 +122,8 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
     "files", nargs=-1, type=FileText(), required=True, metavar="FILE_OR_TIER...", shell_complete=files_or_tiers
 )
 @click.option("--into", required=True, type=OUTPUT, metavar="FILE", help="Cache file to add them to.")
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Add cache files to another cache file, record by record, without compiled programs.
 

@@ -16,14 +16,15 @@ from gputune.cache import PerformanceCache, TaskSummary
 from gputune.cache.file import COMPANIONS
 from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
 from gputune.client.cli.cache.shared import size_words, time_words, warned, words
-from gputune.client.cli.options.caches import find_file, folder_option, only_file_argument
-from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.completion import files_or_tiers
-from gputune.client.cli.options.files import FileText
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.cache_secret import known_secret
+from gputune.client.options.caches import find_file, only_file_argument
+from gputune.client.options.command_line import click_option
+from gputune.client.options.completion import files_or_tiers
+from gputune.client.options.files import FileText
+from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
 from gputune.client.report.problems import title
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -33,8 +34,8 @@ NOT_WHOLE = 1
 
 @click.command("stats")
 @only_file_argument
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Count the content of a file: tasks, trials by status, winners, drivers, bytes per trial, and sources."""
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
@@ -73,8 +74,8 @@ def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json:
 
 @click.command("verify")
 @only_file_argument
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 @click.pass_context
 def verify(context: click.Context, file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Check a whole file: pages, rows, digests, compiled programs. The exit code is 1 if anything is wrong.
@@ -100,8 +101,8 @@ def verify(context: click.Context, file_or_tier: str | None, performance_cache_d
 @click.command("diff")
 @click.argument("left", type=FileText(), shell_complete=files_or_tiers)
 @click.argument("right", type=FileText(), shell_complete=files_or_tiers)
-@folder_option
-@json_option
+@click_option(PERFORMANCE_CACHE_DIR)
+@click_option(JSON)
 def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Compare the winners of two files and their times, not their bytes."""
     folder = performance_cache_dir or default_performance_cache_dir()
@@ -150,7 +151,7 @@ def _show_difference(one: Difference) -> None:
     "--most_size", metavar="SIZE", help="Remove the oldest tasks until the file has about this size, such as 200M."
 )
 @click.option("--dry_run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@folder_option
+@click_option(PERFORMANCE_CACHE_DIR)
 def prune(
     file_or_tier: str,
     older_than: float | None,

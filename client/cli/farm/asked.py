@@ -9,20 +9,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gputune.client.cli.options.common import ConnectionOptions
-from gputune.client.cli.options.generation import GenerationOptions
-from gputune.client.cli.options.tuning import TuningWishes
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.farm.engine import FarmError
-from gputune.client.generation.config import Config, choose_effort, read_config
-from gputune.client.generation.request import GenerationRequest, tell_inputs
+from gputune.client.generation.request import GenerationRequest, requested, tell_inputs
 from gputune.client.lists import comma_separated
-from gputune.client.memory_types import MemoryTypes
-from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import ModelFile, Shape, model_files
+from gputune.client.options.config import Config, read_config
 from gputune.client.outputs import Files
-from gputune.client.target.transport.credentials import NONE
 from gputune.runtime.context.package import SUFFIX
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
@@ -39,7 +33,7 @@ class Asked:
     """A job: paths are absolute, and all values are plain, since they are kept as JSON.
 
     Of set_output_tensors (its lists), memory_types (its words) and config_files a value MODEL:VALUE is for one model.
-    perf_profile: as PerfProfile.to_dict gives it; wishes: fields of TuningOptions; given: the options that say so.
+    perf_profile: as PerfProfile.to_dict gives it; wishes: options of tuning, by their names.
     """
 
     models: tuple[str, ...]
@@ -57,7 +51,6 @@ class Asked:
     op_packages: tuple[str, ...] = ()
     perf_profile: Mapping[str, Any] | None = None
     wishes: Mapping[str, Any] = field(default_factory=dict)
-    given: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, plain: Mapping[str, object]) -> Asked:
@@ -108,25 +101,16 @@ class Asked:
         stem = file.path.stem
         config = self._config(stem)
         lists = ";".join(self._own(self.set_output_tensors, stem))
-        options = GenerationOptions(
-            model=[file.path],
-            input_dimensions=(),
-            input_values={},
-            outputs=ChosenOutputs.parse(self.enable_intermediate_outputs, lists or None),
-            config=config,
-            effort=choose_effort(config, self.tuning_effort),
-            wishes=TuningWishes(dict(self.wishes), self.given),
-            connection=ConnectionOptions(None, NONE, None),
-            device=None,
-            performance_cache_dir=None if self.performance_cache_dir is None else Path(self.performance_cache_dir),
-            device_tier=None,
-            op_packages=self.op_packages,
+        given: dict[str, Any] = {"model": [file.path], "op_packages": self.op_packages, **self.wishes}
+        given |= {"tuning_effort": self.tuning_effort} if self.tuning_effort else {}
+        given |= {"enable_intermediate_outputs": True} if self.enable_intermediate_outputs else {}
+        given |= {"set_output_tensors": lists} if lists else {}
+        given |= {"performance_cache_dir": Path(self.performance_cache_dir)} if self.performance_cache_dir else {}
+        given |= (
+            {"input_output_tensor_mem_type": types} if (types := ",".join(self._own(self.memory_types, stem))) else {}
         )
-        request = options.request(
-            self.package(file.path),
-            memory_types=MemoryTypes.parse(",".join(self._own(self.memory_types, stem)) or "raw"),
-            perf_profile=None if self.perf_profile is None else PerfProfile.from_dict(dict(self.perf_profile)),
-        )
+        profile = None if self.perf_profile is None else PerfProfile.from_dict(dict(self.perf_profile))
+        request = requested(given, self.package(file.path), config, perf_profile=profile)
         (own,) = request.models
         return replace(request, models=[replace(file, values={**own.values, **file.values})])
 

@@ -9,8 +9,6 @@ import click
 from rich.table import Table
 
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
-from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.files import OUTPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
@@ -18,6 +16,9 @@ from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
 from gputune.client.farm.hosts.health import Speed
 from gputune.client.farm.status import farm_page, state_text
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import OUTPUT
+from gputune.client.options.shared import JSON
 from gputune.client.outputs import write_text
 
 _COLUMNS = (
@@ -35,7 +36,7 @@ _COLUMNS = (
 
 @click.command("status")
 @scheduler_option()
-@json_option
+@click_option(JSON)
 @click.option("--html", type=OUTPUT, metavar="FILE", help="Write a page about the farm and its jobs.")
 @click.option(
     "--every",
@@ -78,7 +79,7 @@ def _words(one: Announced) -> tuple[str, ...]:
 
 
 @click.command("jobs")
-@json_option
+@click_option(JSON)
 @farm_dir_option
 def jobs(as_json: bool, farm: FarmFolder) -> None:
     """List your jobs: their models, tiers and states."""

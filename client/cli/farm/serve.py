@@ -6,15 +6,17 @@ from contextlib import ExitStack
 
 import click
 
+from gputune.client.cli.connection import connection_options
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
-from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level
-from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.farm.certificates import AUTHORITY_KEY, add_member, create
 from gputune.client.farm.dask_engine import DASHBOARD_PORT, DEFAULT_PORT, serve_scheduler, serve_worker
 from gputune.client.farm.hosts.hosting import hosted
+from gputune.client.options.command_line import click_option
+from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL
 from gputune.client.progress import reporting
+from gputune.client.target.connecting import AskedConnection
 
 
 @click.command("init")
@@ -60,17 +62,15 @@ def scheduler(host: str, port: int, tls: bool, dashboard_port: int, farm: FarmFo
 @click.command("worker")
 @scheduler_option()
 @click.option("--name", help="Name of the device in the farm.  [default: this machine's name and the device]")
-@device_option(
-    "Device of this machine, as in `gputune target-server`.",
-)
+@click_option(DEVICE_OPTION.having(help="Device of this machine, as in `gputune target-server`."))
 @connection_options(otherwise="a device of this machine")
 @farm_dir_option
-@log_level
+@click_option(LOG_LEVEL)
 def worker(
     scheduler: str,
     name: str | None,
     device: str | None,
-    connection: ConnectionOptions,
+    connection: AskedConnection,
     farm: FarmFolder,
     log_level: str,
 ) -> None:

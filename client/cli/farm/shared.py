@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from gputune.cache import with_companions
-from gputune.client.cli.options.files import SearchedFolder, files_of_command
 from gputune.client.farm.certificates import Certificates
 from gputune.client.farm.dask_engine import DEFAULT_PORT, Place
 from gputune.client.farm.jobs import Journal
 from gputune.client.folders import default_farm_dir
+from gputune.client.options.files import SearchedFolder, files_of_command
 
 _JOBS = "jobs.sqlite"
 

@@ -17,9 +17,6 @@ from gputune.client.cli.farm.asked import Asked
 from gputune.client.cli.farm.asking import job_options
 from gputune.client.cli.farm.packages import pack
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option
-from gputune.client.cli.options.common import log_level
-from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import files_of_command
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
@@ -31,6 +28,9 @@ from gputune.client.farm.pool import Group, Pool
 from gputune.client.farm.run import Run
 from gputune.client.generation.generator import generate
 from gputune.client.model.op_packages import in_use, load_packages
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import files_of_command
+from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL
 from gputune.client.outputs import check_output
 from gputune.client.progress import LoggedProgress, reporting
 
@@ -46,12 +46,15 @@ _WITH_RESUME = {"resume", "scheduler", "devices", "farm_dir", "log_level"}
 @click.command("tune")
 @job_options
 @click.option("--scheduler", metavar="HOST:PORT", help="Use the devices of this farm.")
-@device_option(
-    "Without --scheduler: use this device of this machine. Repeat it for several devices.", "devices", multiple=True
+@click_option(
+    DEVICE_OPTION.having(help="Without --scheduler: use this device of this machine. Repeat it for several devices."),
+    "--device",
+    "devices",
+    multiple=True,
 )
 @click.option("--resume", metavar="JOB", help="Continue a job that has ended or was lost.")
 @farm_dir_option
-@log_level
+@click_option(LOG_LEVEL)
 @click.pass_context
 def tune(
     context: click.Context,

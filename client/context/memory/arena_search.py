@@ -24,9 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.context.memory.memory_planner import Lifetime, Placement, placed_in_order, placement, plan_arenas
-
-SEARCH_STEPS = 4000
-"""About two seconds on a slow machine, for networks of some hundred tensors that need all of it; most need far less."""
+from gputune.client.options.config import SEARCH_STEPS
 
 BEAM = 12
 """Plans that are continued at a time. More restarts find more than wider beams do."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gputune.client.context.verifying.origin import Opened, graph_names
-from gputune.client.model.graph import IN_FLOATS
+from gputune.core.precision import IN_FLOATS
 from gputune.runtime.context.records import ContextHeader
 
 NAMED = 3

@@ -6,10 +6,11 @@ import platform
 import re
 from collections.abc import Callable, Mapping
 
+from gputune.client.addresses import parse_address
 from gputune.client.errors import ConfigError
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.hosts.device_lock import DeviceLock
-from gputune.client.target.connecting import AdbRequest, choose_target, parse_address
+from gputune.client.target.connecting import AdbRequest, choose_target
 from gputune.client.target.transport.connection import TargetConnection
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.target.transport.stream import address_text

@@ -8,6 +8,7 @@ what is supported, and shape_inputs.py which inputs must have known values. deci
 the model from which those follow. halves.py leaves one type of floats to what comes behind.
 """
 
+from gputune.client.input_values import Value, told_value, value_of
 from gputune.client.model.importer.folding import folded
 from gputune.client.model.importer.graph_builder import Visited
 from gputune.client.model.importer.halves import in_reals
@@ -24,7 +25,6 @@ from gputune.client.model.importer.models import (
     read_static_inputs,
     sized_names,
 )
-from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
 from gputune.client.model.importer.opening.inputs import Input, Interface, interface_of
 from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
 from gputune.client.model.importer.opening.types import check_declared

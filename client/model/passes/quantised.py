@@ -24,10 +24,11 @@ from dataclasses import replace
 import numpy as np
 
 from gputune.client.errors import Refusal, UnsupportedNodes
-from gputune.client.model.graph import EXACT, ONE_FOR_ZERO, QUANTISE, RATIO, Array, Graph, Node, TensorInfo
+from gputune.client.model.graph import ONE_FOR_ZERO, QUANTISE, RATIO, Array, Graph, Node, TensorInfo
 from gputune.client.model.passes.recurrent import has_whole_state
 from gputune.client.model.passes.whole_numbers import MOVES, PRODUCTS, Sum, Whole, WholeNumbers
 from gputune.client.model.passes.whole_products import Factor, output_scales, whole_product
+from gputune.core.precision import EXACT
 
 
 def in_whole_numbers(graph: Graph) -> Graph:

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputune.client.model.graph import IN_FLOATS, Array, Graph, Node, TensorInfo
+from gputune.client.model.graph import Array, Graph, Node, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.refusing import refusing
+from gputune.core.precision import IN_FLOATS
 from gputune.kernels.indexing.cells import GATES
 
 ONNX_INPUTS = 8

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.client.errors import Refusal
-from gputune.client.model.graph import EXACT, QUANTISE, Array, Exactness, Graph, Node, Scaled, TensorInfo
+from gputune.client.model.graph import QUANTISE, Array, Exactness, Graph, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.whole_products import LIMIT, Factor, output_scales, whole_product
+from gputune.core.precision import EXACT
 
 BYTES = ("int8", "uint8", "int16", "uint16")
 """Types of quantised tensors; products are of whole numbers where both have one byte."""

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.client.model.graph import IN_FLOATS, Exactness, Graph, Node, TensorInfo
+from gputune.client.model.graph import Exactness, Graph, Node, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.quantised import is_quantised
 from gputune.client.model.passes.whole_numbers import BYTES, MOVES
+from gputune.core.precision import IN_FLOATS
 
 INTEGER_PRODUCTS = {"ConvInteger": ("Conv", 0), "MatMulInteger": ("MatMul", -1)}
 """By operator, the product of floats, and the axis along which weights have several zero points."""

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gputune.client.options.tuning import RULE
 from gputune.client.pages.blocks import Block, Cell, Column, Run, bar, card, fold, run, shares, table, text
 from gputune.client.pages.scales import counted, digits, percent, time_text
 from gputune.client.report.data import Inferences, Place, Report, WholeContext
 from gputune.client.report.sections.charts import anchor_of
-from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN, RULE
+from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN
 
 COLOURS = 8
 """Ops with a colour of their own in the bar of all operations; the style has as many."""

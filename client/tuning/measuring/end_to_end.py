@@ -16,11 +16,6 @@ from gputune.core.json_text import finite_number
 
 Kept = Literal["tuned", "last", "untuned"]
 
-RULE = (
-    "The last certain choice stays until another context is faster than it for certain; without a certain choice, the "
-    "untuned context ships unless a tuned context is faster for certain."
-)
-
 KEPT: Mapping[Kept, str] = {
     "tuned": "the tuned context ships: it is faster than the untuned context for certain",
     "last": "the last certain choice stays: no other context is faster than it for certain",

@@ -22,9 +22,6 @@ from gputune.runtime.devices.load import CLOCK, IDLE, LOAD, OWN, PROCESSORS, SWI
 
 log = logging.getLogger(__name__)
 
-OPTION = "--wait_for_quiet"
-MOST_MINUTES = 7 * 24 * 60
-
 BUSY = 0.25
 """If other programs have more than this share of the processors, the machine is busy. A kernel that needs them all
 takes a third longer then at least, and how much longer changes with every launch, since each waits for its slowest
@@ -190,7 +187,7 @@ class Quiet:
         if not load.busy:
             log.debug(f"{load.words}: quiet enough to measure")
         elif self._minutes is None:
-            log.warning(f"{load.line}; {OPTION} 10 waits for up to 10 minutes until they end")
+            log.warning(f"{load.line}; --wait_for_quiet 10 waits for up to 10 minutes until they end")
         else:
             load = self._wait(self._minutes, load)
         self.record.begin(load)

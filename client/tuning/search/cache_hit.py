@@ -22,8 +22,8 @@ from typing import Literal
 from gputune.cache import PerformanceCache, TaskSummary, TrialRecord, WinnerRecord
 from gputune.cache.lookup import Change, look_up
 from gputune.client.errors import TuningError
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.tuning.search.effort import EFFORTS, Effort
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import TaskSearch
 from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration, configuration_key

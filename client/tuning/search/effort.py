@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gputune.cache.record import EFFORTS as NAMES
+from gputune.client.options.tuning import COMPARE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ EFFORTS = {
             sample_ns=1_000_000,
             warm_up_ns=50_000_000,
             contexts=2,
-            compare_seconds=20.0,
+            compare_seconds=COMPARE_SECONDS["quick"],
         ),
         Effort(
             name="normal",
@@ -87,7 +88,7 @@ EFFORTS = {
             sample_ns=1_000_000,
             warm_up_ns=200_000_000,
             contexts=3,
-            compare_seconds=60.0,
+            compare_seconds=COMPARE_SECONDS["normal"],
         ),
         Effort(
             name="full",
@@ -102,7 +103,7 @@ EFFORTS = {
             sample_ns=2_000_000,
             warm_up_ns=300_000_000,
             contexts=3,
-            compare_seconds=180.0,
+            compare_seconds=COMPARE_SECONDS["full"],
         ),
     )
 }

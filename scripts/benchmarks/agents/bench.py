@@ -23,10 +23,10 @@ from benchmarks.agents.process import AgentProcess
 from benchmarks.result import Result
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.search.effort import EFFORTS, Effort
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.tuner import Tuner
 from gputune.runtime.devices.discovery import AGENT_PREFIX
 from models import tune_models

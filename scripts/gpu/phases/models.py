@@ -21,7 +21,7 @@ import numpy as np
 from gpu.card import CACHE
 from gpu.phases.recordings import IN_HALF
 from gpu.record import Record, brief, run
-from gputune.client.model.graph import STORED
+from gputune.core.precision import STORED
 from models import classic_models, tune_models
 from models.tune_models import Model
 

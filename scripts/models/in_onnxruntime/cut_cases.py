@@ -22,7 +22,7 @@ from onnx import ModelProto
 import gputune
 from gputune.client.context.verifying.distance import compared
 from gputune.client.generation.ep_context import EpContextFile
-from gputune.client.model.importer.opening.input_values import value_of
+from gputune.client.input_values import value_of
 from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.run.local_device import LocalDevice

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from gputune.client.target.connecting import Target, choose_target, parse_address
+from gputune.client.addresses import parse_address
+from gputune.client.target.connecting import Target, choose_target
 from gputune.client.target.transport.credentials import Credentials
 
 MIB = 1 << 20

@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import onnx
 import pytest
 
 import gputune
 from gputune.cache import CacheError
-from gputune.client.api.arguments import ARGUMENTS, as_arguments
 from gputune.client.api.shapes import pairs_of
 from gputune.client.cli.context_binary_generator import command as generator
-from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.errors import CacheMiss, ConfigError, GputuneError, Overwrites
+from gputune.client.options.inputs import parse_input_dimensions
+from gputune.client.options.python import ARGUMENTS, as_arguments
 from tests.client import models
 
 OP_PACKAGE = Path(__file__).parents[2] / "op_package_example"
@@ -194,8 +193,7 @@ def test_several_shapes_are_one_argument() -> None:
 def test_shapes_are_what_the_command_takes(shapes: Mapping[str, Any], option: str, tmp_path: Path) -> None:
     text = "(float[batch,past] x, float[past] y, float[m,both] both) => (float[a,b] z)"
     path = models.save(models.build(text, "z = Relu(x)"), tmp_path)
-    context, parameter = click.Context(generator), generator.params[0]
-    assert pairs_of(shapes, [path]) == list(parse_input_dimensions(context, parameter, (option,)))
+    assert pairs_of(shapes, [path]) == list(parse_input_dimensions((option,), "--input_dimensions"))
 
 
 @pytest.mark.parametrize("shape", [[], [-1, 2], [1, (2,)], "12", [[1], 2], [1.5], [[]], None])

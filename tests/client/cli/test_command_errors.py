@@ -11,7 +11,7 @@ import pytest
 
 from gputune.client.cli import main as command_line
 from gputune.client.errors import ConfigError, OutputError
-from gputune.client.generation.config import read_config
+from gputune.client.options.config import read_config
 from tests.client.commands import Generate, Gputune, config_file
 from tests.client.models import build, save
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from gputune.client.cli.options.files import (
+from gputune.client.errors import Overwrites
+from gputune.client.options.files import (
     DeviceName,
     FileText,
     InputFile,
@@ -19,7 +20,6 @@ from gputune.client.cli.options.files import (
     OutputFolder,
     SearchedFolder,
 )
-from gputune.client.errors import Overwrites
 from tests.client import models
 from tests.client.cli.command_tree import commands
 from tests.client.commands import Gputune, read_json

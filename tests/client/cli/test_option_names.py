@@ -3,7 +3,7 @@
 import click
 
 from gputune.client.cli.main import cli
-from gputune.client.cli.options.files import CONTEXT_BINARY
+from gputune.client.options.files import CONTEXT_BINARY
 
 NAMES = {name for name in CONTEXT_BINARY if name.startswith("--")}
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from gputune.client.cli.main import COMMANDS
-from gputune.client.cli.options.originals import REFUSED as REFUSALS
-from gputune.client.generation.config import generator_keys, run_keys
-from gputune.client.generation.config.forms import SECTIONS
+from gputune.client.options import run_keys
+from gputune.client.options.config import KEYS as GENERATOR_KEYS
+from gputune.client.options.config_file import SECTIONS
+from gputune.client.options.originals import REFUSED as REFUSALS
 from gputune.runtime.loading.model import Model
 from gputune.runtime.profiling.log import read_log
 from tests.client.commands import Gputune, Ran, read_json
@@ -66,9 +67,9 @@ def test_an_unknown_option_is_not_one_of_the_originals(gputune: Gputune) -> None
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_is_taken_or_refused(key: str) -> None:
-    both = (generator_keys.KEYS, run_keys.KEYS)
+    both = (GENERATOR_KEYS, run_keys.KEYS)
     taken = {*SECTIONS, "config_file_path", "shared_library_path"}.union(
-        *({*keys.inner, *keys.context, *keys.graph, *keys.profile} for keys in both)
+        *({one.key for one in keys.options} for keys in both)
     )
     assert (key in taken) == (KEYS[key] != REFUSED)
     if KEYS[key] == REFUSED:

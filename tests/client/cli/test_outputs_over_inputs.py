@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from gputune.client.cli.options.files import OutputFile, OutputFolder
+from gputune.client.options.files import OutputFile, OutputFolder
 from gputune.client.outputs import Files
 from tests.client.commands import Gputune
 

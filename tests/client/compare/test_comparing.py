@@ -23,7 +23,7 @@ from gputune.client.compare.comparing import Comparison, Entries, Measured
 from gputune.client.compare.gains import chart
 from gputune.client.compare.turns import Contender, Process
 from gputune.client.errors import ConfigError, DeviceOrContextError
-from gputune.client.generation.config import Config
+from gputune.client.options.config import Config
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.measuring.quiet import LoadRecord, Quiet, Read
 from gputune.client.tuning.measuring.sequential import Gain, gain_of

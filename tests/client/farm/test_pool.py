@@ -18,9 +18,9 @@ from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.hosts.health import IN_A_ROW
 from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.farm.pool import LOSSES, Pool
-from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import ModelFile
+from gputune.client.options.config import Config
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.core.launches import Trial

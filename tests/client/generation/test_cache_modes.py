@@ -163,7 +163,7 @@ def test_a_generation_finishes_although_nothing_more_can_be_kept(generate: Gener
         ({"cache_mode": "frozen", "invalidate_performance_cache": True}, "invalidate_performance_cache has no meaning"),
         ({"cache_mode": "refresh", "system_performance_cache_dir": "x"}, "system_performance_cache_dir has no meaning"),
         ({"cache_mode": "off", "invalidate_kernel_repo": True}, "name one with kernel_repo_path"),
-        ({"cache_mode": "sometimes"}, "'sometimes' is no cache mode; there are use, off, refresh, frozen"),
+        ({"cache_mode": "sometimes"}, 'cache_mode must be one of use, off, refresh, frozen, not "sometimes"'),
     ],
 )
 def test_what_a_mode_could_only_ignore_is_refused(generate: Generate, keys: dict[str, Any], says: str) -> None:

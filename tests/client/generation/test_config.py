@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import ConfigError, TargetError
-from gputune.client.generation.config import Config, choose_effort, read_config
-from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.generation.request import choose_effort
+from gputune.client.options.config import Config, read_config
+from gputune.client.options.tuning import TuningOptions
 
 
 def config(folder: Path, content: object) -> Path:

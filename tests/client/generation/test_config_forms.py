@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import ConfigError
-from gputune.client.generation.config import GraphSettings, read_config
-from gputune.client.generation.config.forms import SECTIONS
-from gputune.client.generation.config.run_keys import RunConfig, read_run_config
+from gputune.client.options.config import GraphSettings, read_config
+from gputune.client.options.config_file import SECTIONS
+from gputune.client.options.run_keys import RunConfig, read_run_config
 
 
 def written(folder: Path, content: object, name: str = "outer.json") -> Path:

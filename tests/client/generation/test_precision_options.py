@@ -9,10 +9,12 @@ import pytest
 
 import gputune
 from gputune.client.errors import ConfigError, ModelError
-from gputune.client.generation.config.precision import AskedPrecision, io_types, mode_on, told_io_types
-from gputune.client.model.graph import STORED
+from gputune.client.generation.precision import mode_on
+from gputune.client.options.config import AskedPrecision
+from gputune.client.options.inputs import io_types, told_io_types
 from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
 from gputune.core.identity import DeviceIdentity
+from gputune.core.precision import STORED
 from tests.client.commands import Generate, Gputune
 from tests.client.contexts import DEVICE
 from tests.client.model.test_precision import NETWORK, WEIGHTS
@@ -74,8 +76,8 @@ def test_a_model_in_float16_computes_in_it_if_the_device_can(
 
 
 def test_types_are_read_alike_from_files_and_options() -> None:
-    assert io_types("float16", "io_type") == told_io_types(["float16"]) == {"": HALF}
-    assert io_types({"a=b": "float16"}, "io_type") == told_io_types(["a=b=float16"]) == {"a=b": HALF}
+    assert io_types("float16", "io_type") == told_io_types(["float16"], "--io_type") == {"": HALF}
+    assert io_types({"a=b": "float16"}, "io_type") == told_io_types(["a=b=float16"], "--io_type") == {"a=b": HALF}
     with pytest.raises(ConfigError, match='io_type of x must be one of float32, float16, bfloat16, not "int8"'):
         io_types({"x": "int8"}, "io_type")
 

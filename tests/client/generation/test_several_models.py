@@ -8,9 +8,9 @@ from typing import Any
 import onnx
 import pytest
 
-from gputune.client.generation.config.generator_keys import KEYS, SUPPORTED
 from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.model_files import ModelFile
+from gputune.client.options.config import KEYS
 from gputune.client.viewer.schematic import read_schematic
 from gputune.runtime.context.ep_context import ep_contexts
 from gputune.runtime.context.records import BufferRef, ContextHeader, GraphRecord
@@ -146,13 +146,13 @@ def test_a_graph_that_is_not_there_is_an_error_with_the_nearest(generate: Any) -
 def test_a_context_says_what_every_key_has_come_to(generate: Any) -> None:
     """But for where targets are, a report, a wait and a gate. Keys of single graphs are said graph by graph."""
     configuration = generate().header.configuration
-    of_graphs = {"graph_names", *(key for key in SUPPORTED if key.startswith("disable_"))}
+    of_graphs = {"graph_names", *(key for key in KEYS.of("file") if key.startswith("disable_"))}
     told = {*configuration, *(key.removesuffix("_seconds") for key in configuration)}
     unsaid = {"target", "report", "wait_for_quiet", "fail_under"}
     default = {"weights", "unsupported", "io_type", "keep_float32", "float64"}  # said if they are not as usual
     default.add("quantised")  # said of models with such nodes
-    assert set(SUPPORTED) - told - of_graphs == unsaid | default
-    assert set(KEYS.context) <= told
+    assert set(KEYS.of("file")) - told - of_graphs == unsaid | default
+    assert set(KEYS.of("context")) <= told
     settings = {"persistent_kernels": True, "queue_recording": True, "fusion": True, "shared_memory": True}
     assert configuration["graphs"] == {"a": settings, "b": settings}
 

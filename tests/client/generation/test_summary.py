@@ -17,16 +17,16 @@ from jsonschema import Draft202012Validator
 from gputune.client.context.choice import Decision
 from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import CacheMiss, GainTooSmall, NothingCompared
-from gputune.client.generation.config import Config
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.generation.summary import PHASES, check_gain, least_gained
 from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Plan
+from gputune.client.options.config import Config
+from gputune.client.options.tuning import CACHE_MODES, TuningOptions
 from gputune.client.outputs import SCHEMA
 from gputune.client.tuning.measuring.end_to_end import KEPT, EndToEnd
 from gputune.client.tuning.measuring.sequential import Gain, gain_of
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import STATUSES
 from gputune.runtime.devices.discovery import NULL_REPORT

@@ -12,12 +12,13 @@ import onnx.shape_inference
 import pytest
 from onnx import helper
 
-from gputune.client.model.graph import PRECISION_MODES, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import Plan, lower
 from gputune.client.model.parts import cut_model
 from gputune.client.model.reference import evaluate
 from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOATS, HALF
+from gputune.core.precision import PRECISION_MODES
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from tests.client.models import Array, build, save
 

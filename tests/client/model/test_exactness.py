@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from gputune.client.context.verifying.exactness import lines_of
-from gputune.client.model.graph import EXACT, IN_FLOATS, MIXED, STORED, Exactness, Precision, kind_of
+from gputune.client.model.graph import Exactness, Precision, kind_of
 from gputune.client.model.importer import import_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
+from gputune.core.precision import EXACT, IN_FLOATS, MIXED, STORED
 from tests.client.model.test_quantised import BIASED, IN, MATRIX, Given, inputs_of, model_of, scalar, scales, whole
 from tests.client.plans import ops
 

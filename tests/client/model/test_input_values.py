@@ -10,7 +10,6 @@ import pytest
 
 from gputune.client.context.verifying.verification import ground_truth_for
 from gputune.client.errors import ConfigError, ModelError
-from gputune.client.generation.config import Config
 from gputune.client.generation.request import GenerationRequest, effective_configuration
 from gputune.client.input_lists import constants_in, read_input_list
 from gputune.client.model.graphs import read_graphs
@@ -19,6 +18,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.model_files import ModelFile, model_files
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
+from gputune.client.options.config import Config
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.runtime.context.records import TensorRecord
 from tests.client.models import Array, build, save

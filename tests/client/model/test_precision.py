@@ -12,11 +12,12 @@ import onnxruntime
 import pytest
 
 from gputune.client.model.alternatives import Alternatives
-from gputune.client.model.graph import STORED, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import Plan, lower, precision
 from gputune.client.model.reference import evaluate
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF
+from gputune.core.precision import STORED
 from gputune.kernels.catalogue import family_of
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build, save

@@ -12,13 +12,14 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from gputune.client.model.graph import STORED, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import import_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.passes import whole_products
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
 from gputune.core.dtypes import HALF
+from gputune.core.precision import STORED
 from models.onnx_suite_worker import of_file
 from tests.client.models import Array, build
 from tests.client.plans import Lowered, assert_whole, computed_by_onnxruntime, ops

@@ -11,12 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
-from gputune.client.model.graph import EXACT, IN_FLOATS, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
+from gputune.core.precision import EXACT, IN_FLOATS
 from tests.client.models import Array, save
 from tests.client.plans import Lowered, assert_whole
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache
+from gputune.client.options.tuning import RULE
 from gputune.client.pages.blocks import plain
 from gputune.client.pages.scales import time_text
 from gputune.client.report.data import Report
@@ -16,7 +17,7 @@ from gputune.client.report.gather import Peak, gather
 from gputune.client.report.sections.inferences import layers
 from gputune.client.report.sections.report import report_sections
 from gputune.client.report.uses import uses_of
-from gputune.client.tuning.measuring.end_to_end import OPEN, RULE, EndToEnd
+from gputune.client.tuning.measuring.end_to_end import OPEN, EndToEnd
 from gputune.client.tuning.measuring.sequential import Gain
 from gputune.runtime.context.format import read_header
 from stress import made_up_cache

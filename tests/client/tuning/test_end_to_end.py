@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gputune.client.options.tuning import RULE
 from gputune.client.tuning.measuring.end_to_end import (
     KEPT,
-    RULE,
     EndToEnd,
     gain_from_dict,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from gputune.cache import PerformanceCache
 from gputune.cache.programs import program_digest
-from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.matmul import FAMILY
 from gputune.kernels.space import Configuration, configuration_key

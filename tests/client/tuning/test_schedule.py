@@ -11,6 +11,7 @@ import pytest
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.errors import ConfigError, TargetError, TuningError
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import TuningOptions
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.expected_gain import (
     Rates,
@@ -22,7 +23,6 @@ from gputune.client.tuning.expected_gain import (
     times_of,
 )
 from gputune.client.tuning.search.effort import EFFORTS, FEW
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
 from gputune.client.tuning.task_scheduler import FIRST_BATCHES, Entry, TaskScheduler, Todo
 from gputune.client.tuning.tuner import Tuner

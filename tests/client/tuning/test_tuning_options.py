@@ -9,15 +9,9 @@ import pytest
 from gputune.client.errors import ConfigError
 from gputune.client.generation import generator
 from gputune.client.generation.generator import GenerationRequest
-from gputune.client.tuning.search.options import (
-    TuningOptions,
-    check_strategy,
-    clean_patterns,
-    matches,
-    parse_budget,
-    parse_patterns,
-    parse_pin,
-)
+from gputune.client.options.kinds import parse_budget
+from gputune.client.options.tasks import clean_patterns, parse_patterns, parse_pin
+from gputune.client.options.tuning import TuningOptions, matches
 from tests.client.commands import Gputune, config_file
 
 DIGEST = "1a2b3c4d5e" + "0" * 54
@@ -88,12 +82,6 @@ def test_what_is_no_pin_is_refused(text: str) -> None:
 def test_a_parameter_has_one_value() -> None:
     with pytest.raises(ConfigError, match=r"^--pin: A has two values in 'Conv=A=1,A=2'$"):
         parse_pin("Conv=A=1,A=2", "--pin")
-
-
-def test_a_strategy_that_nobody_knows() -> None:
-    assert check_strategy("random", "x") == "random"
-    with pytest.raises(ConfigError, match=r"^x: 'ranom' is no strategy; there are auto, "):
-        check_strategy("ranom", "x")
 
 
 def test_which_tasks_are_wanted() -> None:

@@ -21,10 +21,10 @@ from gputune.cache import PerformanceCache
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.generation.explaining import fields_of, lines_of, summary_line
 from gputune.client.model.plan import Task
+from gputune.client.options.tuning import CACHE_MODES, TuningOptions
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.launches import Trial
 from gputune.kernels.catalogue import family_of

@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
-from gputune.client.model.graph import STORED, Precision
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import import_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
 from gputune.client.run.local_device import LocalDevice
 from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOAT, HALF
+from gputune.core.precision import STORED
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.contexts.executor import NativeExecutor

@@ -13,8 +13,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from gputune.client.model.graph import PRECISION_MODES, Graph, Precision
+from gputune.client.model.graph import Graph, Precision
 from gputune.core.dtypes import FLOAT
+from gputune.core.precision import PRECISION_MODES
 from tests.strategies.graphs.making import Array, Made, alone
 
 TYPES = ("float32", "float16", "int64", "int32", "int8", "bool")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from gputune.client.options.tuning import STRATEGY_NAMES
 from gputune.client.tuning.search.strategies import Strategy
 from gputune.client.tuning.search.strategies.auto import Auto
 from gputune.client.tuning.search.strategies.descent import CoordinateDescent
@@ -30,11 +31,12 @@ class Maker(Protocol):
     ) -> Strategy: ...
 
 
-STRATEGIES: dict[str, Maker] = {
-    "auto": Auto,
-    "model_based": lambda space, seed, *known: ModelBased(space, seed, *known[3:]),
-    "evolution": lambda space, seed, *_: Evolution(space, seed),
-    "descent": lambda space, seed, *_: CoordinateDescent(space, seed),
-    "random": lambda space, seed, *_: RandomSearch(space, seed),
-    "exhaustive": lambda space, seed, *_: Exhaustive(space),
-}
+_MAKERS: Sequence[Maker] = (
+    Auto,
+    lambda space, seed, *known: ModelBased(space, seed, *known[3:]),
+    lambda space, seed, *_: Evolution(space, seed),
+    lambda space, seed, *_: CoordinateDescent(space, seed),
+    lambda space, seed, *_: RandomSearch(space, seed),
+    lambda space, seed, *_: Exhaustive(space),
+)
+STRATEGIES: dict[str, Maker] = dict(zip(STRATEGY_NAMES, _MAKERS, strict=True))

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from gputune.client.context.verifying import divergence
 from gputune.client.context.verifying.captures import Capture, Captures, Place, windows
 from gputune.client.context.verifying.divergence import Divergence, Finding
-from gputune.client.model.graph import STORED, Array, Precision
+from gputune.client.model.graph import Array, Precision
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import result_of
 from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.precision import STORED
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.records import BufferRef
 from gputune.runtime.devices.discovery import NULL_REPORT

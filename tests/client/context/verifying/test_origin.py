@@ -10,7 +10,7 @@ import msgpack
 import onnx
 import pytest
 
-from gputune.client.api.tuning import tune
+from gputune.client.api.interface import tune
 from gputune.client.context.verifying.origin import Origin, made_from, records_of, tuning_in_words
 from gputune.client.errors import ConfigError, DeviceOrContextError, ModelError
 from gputune.client.generation.ep_context import EpContextFile

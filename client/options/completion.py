@@ -1,16 +1,12 @@
 """Complete option values in a shell, in addition to click's own choices and files; see `gputune completion`."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import click
 from click.shell_completion import CompletionItem
 
-from gputune.client.cli.options.files import DeviceName
 from gputune.client.folders import default_performance_cache_dir
 from gputune.runtime.power.profiles.presets import PRESETS
-
-Command = Callable[..., Any]
 
 
 def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -40,13 +36,6 @@ def files_or_tiers(context: click.Context, parameter: click.Parameter, incomplet
 def perf_profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the preset perf profiles."""
     return _beginning(PRESETS, incomplete)
-
-
-def device_option(text: str, *names: str, **attributes: Any) -> Callable[[Command], Command]:
-    """--device, whose values a shell completes. text: its help; the rest as click.option takes it."""
-    return click.option(
-        "--device", *names, type=DeviceName(), metavar="D", shell_complete=devices, help=text, **attributes
-    )
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -14,10 +14,9 @@ from typing import Any
 import click
 from click.types import StringParamType
 
-from gputune.client.cli.usage_errors import option_name
 from gputune.client.lists import comma_separated
+from gputune.client.named_files import context_files, list_files, model_files
 from gputune.client.outputs import Files
-from gputune.core.errors import ContextError
 
 CONTEXT_BINARY = ("--context_binary", "--retrieve_context", "context_binary")
 """The names of the option for a context. The original tools have one in one tool and the other in another; here each
@@ -27,6 +26,14 @@ Naming = Callable[[Path], Iterable[Path]]
 """Returns the files that a file names, which are read with it; none for a file that cannot be read."""
 
 
+def option_name(parameter: click.Parameter | None) -> str:
+    """Return a parameter's name as help has it."""
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    name = None if parameter is None else parameter.metavar or parameter.name
+    return (name or "").upper().strip("[].")
+
+
 def files_of_command(context: click.Context | None = None) -> Files:
     """Return the files of the command that runs."""
     meta = (context or click.get_current_context()).meta
@@ -34,32 +41,6 @@ def files_of_command(context: click.Context | None = None) -> Files:
         meta[__name__] = Files()
     found: Files = meta[__name__]
     return found
-
-
-def context_files(path: Path) -> list[Path]:
-    """Return the context binaries that an ONNX file with EPContext nodes names; none for what cannot be read, which is
-    refused when it is loaded."""
-    from gputune.runtime.context.ep_context import is_ep_context, read_ep_model  # what most options do without
-
-    try:
-        nodes = read_ep_model(path).nodes if is_ep_context(path) else []
-    except (ContextError, OSError):
-        return []
-    return [node.content for node in nodes if isinstance(node.content, Path)]
-
-
-def model_files(path: Path) -> list[Path]:
-    """Return the files in which an ONNX model keeps weights."""
-    from gputune.client.model.importer import data_files  # which needs onnx
-
-    return data_files(path)
-
-
-def list_files(path: Path) -> list[Path]:
-    """Return the files that an input list names."""
-    from gputune.client.input_lists import files_named  # which needs numpy
-
-    return files_named(path)
 
 
 class _ToldFile(click.Path):

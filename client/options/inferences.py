@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
-from gputune.client.cli.options.files import OUTPUT
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
+from gputune.client.options.command_line import click_option
+from gputune.client.options.files import OUTPUT
+from gputune.client.options.shared import WAIT_FOR_QUIET
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,10 @@ def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(*arguments, inferences=wanted, **options)
 
+    added: Callable[..., Any] = with_inferences
     for option in reversed(_OPTIONS):
-        with_inferences = option(with_inferences)
-    return with_inferences
+        added = option(added)
+    return added
 
 
 _OPTIONS = (
@@ -76,7 +78,7 @@ _OPTIONS = (
         metavar="N",
         help="Number of inferences to run first; they are neither counted nor written.",
     ),
-    wait_for_quiet_option,
+    click_option(WAIT_FOR_QUIET),
     click.option(
         "--keep_num_outputs",
         type=click.IntRange(min=0),

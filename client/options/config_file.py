@@ -4,13 +4,14 @@ keys.
 A key without effect is an error: silently ignored keys are what users of such tools complain about most.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gputune.client.errors import ConfigError
-from gputune.client.strict_json import Read, a_path, a_text, an_object, of_kind, read_keys, read_object, unknown_key
+from gputune.client.options.option import Option, Read
+from gputune.client.strict_json import a_path, a_text, an_object, of_kind, read_keys, read_object, unknown_key
 
 EXTENSIONS, CONTEXT, GRAPHS, PROFILE = "backend_extensions", "context_configs", "graph_configs", "profile_configs"
 SECTIONS = (EXTENSIONS, CONTEXT, GRAPHS, PROFILE)
@@ -23,14 +24,15 @@ _EXAMPLE = '{"context_configs": {"enable_graphs": ["detector"]}}'
 
 @dataclass(frozen=True)
 class Keys:
-    """What a command takes: keys of the file itself, and those of sections, each with what reads its value. refused:
-    keys of the original tools and of other commands, with why they are refused and what to do instead."""
+    """Hold what a command takes: options that are keys. refused: keys of the original tools and of other commands, with
+    why they are refused and what to do instead."""
 
-    inner: Mapping[str, Read]
-    context: Mapping[str, Read]
-    graph: Mapping[str, Read]
-    profile: Mapping[str, Read]
+    options: Sequence[Option]
     refused: Mapping[str, str]
+
+    def of(self, section: str) -> dict[str, Read]:
+        """Return the keys of a section, or of the file itself, each with what reads its value."""
+        return {one.key: one.kind.json for one in self.options if one.key and section in one.sections}
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,15 @@ def read_file(file: Path, keys: Keys) -> Found:
     where = f"config file {file}"
     for key in content:
         if key not in SECTIONS:
-            if key in keys.inner or key in keys.refused:
+            if key in keys.of("file") or key in keys.refused:
                 raise ConfigError(
                     f"{where}: {key!r} is next to sections; move it to the file that {EXTENSIONS} names as "
                     "config_file_path"
                 )
-            raise unknown_key(key, [*SECTIONS, *keys.inner], where)
+            raise unknown_key(key, [*SECTIONS, *keys.of("file")], where)
     inner = _extension(file, content.get(EXTENSIONS, {}), keys)
     found = dict(inner.keys)
-    for section, known in ((CONTEXT, keys.context), (PROFILE, keys.profile)):
+    for section, known in ((CONTEXT, keys.of("context")), (PROFILE, keys.of("profile"))):
         values = an_object(content.get(section, {}), f"{where}: {section}")
         for key, value in _read(f"{where}: {section}", values, known, keys).items():
             if key in found:
@@ -72,12 +74,12 @@ def read_file(file: Path, keys: Keys) -> Found:
 
 def _inner(file: Path, content: Mapping[str, Any], keys: Keys) -> Found:
     """With graph_names beside them, keys of single graphs are for these only."""
-    read = _read(f"config file {file}", content, keys.inner, keys, SECTIONS)
+    read = _read(f"config file {file}", content, keys.of("file"), keys, SECTIONS)
     if "graph_names" not in read:
         return Found(read, (), (file,))
-    named = {key: value for key, value in read.items() if key in keys.graph}
+    named = {key: value for key, value in read.items() if key in keys.of("graph")}
     if len(named) == 1:
-        said = ", ".join(key for key in keys.graph if key not in GRAPH_NAMES)
+        said = ", ".join(key for key in keys.of("graph") if key not in GRAPH_NAMES)
         raise ConfigError(
             f"config file {file}: graph_names names the graphs that keys next to it are for; add one of {said}"
         )
@@ -114,7 +116,7 @@ def _graphs(where: str, value: Any, keys: Keys) -> Iterator[Mapping[str, Any]]:
             section["graph_names"] = [section.pop("graph_name")]
         if "graph_names" not in section:
             raise ConfigError(f"{place} names no graph; give it graph_names")
-        yield _read(place, section, keys.graph, keys)
+        yield _read(place, section, keys.of("graph"), keys)
 
 
 def _read(
@@ -125,7 +127,7 @@ def _read(
         if key not in known:
             if key in keys.refused:
                 raise ConfigError(f"{where}: key {key!r} is refused: {keys.refused[key]}")
-            for section, its in ((CONTEXT, keys.context), (PROFILE, keys.profile)):
+            for section, its in ((CONTEXT, keys.of("context")), (PROFILE, keys.of("profile"))):
                 if key in its:
                     raise ConfigError(f"{where}: key {key!r} is one of {section}; put it there")
             raise unknown_key(key, [*known, *keys.refused, *others], where)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import click
 
+from gputune.client.options.option import ORIGINALS, Kind, Option
 from gputune.core.version import software_version
 
 _BACKENDS = ("libQnnGpu.so", "QnnGpu.dll", "opencl")
@@ -74,20 +75,29 @@ def with_version(command: click.Command) -> click.Command:
     return command
 
 
-def _checked_backend(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    if value is not None and value.replace("\\", "/").rpartition("/")[2] not in _BACKENDS:
+def _checked_backend(value: str, name: str) -> str:
+    if value.replace("\\", "/").rpartition("/")[2] not in _BACKENDS:
         raise click.BadParameter(
             f"{value!r} is not a backend of gputune, which runs on OpenCL devices only: omit it, or keep "
             f"{_BACKENDS[0]}, which means the same; --device says which device"
         )
+    return value
 
 
-backend_option = click.option(
-    "--backend",
-    callback=_checked_backend,
-    expose_value=False,
-    metavar="FILE",
-    help=f"Accepted for users of other tools: {', '.join(_BACKENDS[:-1])} and {_BACKENDS[-1]} all mean OpenCL. No "
+BACKEND = Option(
+    "backend",
+    Kind(_checked_backend, click={"metavar": "FILE", "expose_value": False}),
+    f"Accepted for users of other tools: {', '.join(_BACKENDS[:-1])} and {_BACKENDS[-1]} all mean OpenCL. No "
     "library is loaded.",
+    group=ORIGINALS,
 )
 """--backend, which can only say what is the case."""
+NATIVE_FILES = tuple(
+    Option(
+        f"use_native_{what}_files",
+        Kind(click={"is_flag": True, "expose_value": False}),
+        f"{verb} raw {what} files in the tensor's own type. Accepted for users of other tools: this is always so.",
+        group=ORIGINALS,
+    )
+    for what, verb in (("input", "Read"), ("output", "Write"))
+)

@@ -9,15 +9,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gputune.client.cli.options.common import ConnectionOptions
-from gputune.client.cli.options.files import INPUT
-from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError, DeviceOrContextError
-from gputune.client.generation.config import check_graph_names
-from gputune.client.generation.config.run_keys import RunConfig, read_run_config
 from gputune.client.lists import comma_separated
+from gputune.client.options.command_line import with_options
+from gputune.client.options.config import check_graph_names
+from gputune.client.options.files import INPUT
+from gputune.client.options.originals import BACKEND, NATIVE_FILES
+from gputune.client.options.run_keys import RunConfig, read_run_config
 from gputune.client.run.validating import graph_names_of, validated
+from gputune.client.target.connecting import AskedConnection
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def run_wishes(command: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in reversed(_OPTIONS):
         with_wishes = option(with_wishes)
-    return with_wishes
+    return with_options(BACKEND, *NATIVE_FILES)(with_wishes)
 
 
 def _graph(config: RunConfig, graph: str | None, paths: Sequence[Path]) -> str | None:
@@ -78,7 +79,7 @@ def _graph(config: RunConfig, graph: str | None, paths: Sequence[Path]) -> str |
 
 def _validate(paths: Sequence[Path], options: dict[str, Any]) -> None:
     """Say of each context that it is valid. Raises DeviceOrContextError for the first that is not."""
-    connection: ConnectionOptions = options["connection"]
+    connection: AskedConnection = options["connection"]
     if connection.target is not None or connection.adb is not None:
         raise ConfigError("--validate_binary is for this machine's own devices; omit --target and --adb")
     for path in paths:
@@ -87,7 +88,6 @@ def _validate(paths: Sequence[Path], options: dict[str, Any]) -> None:
 
 
 _OPTIONS = (
-    backend_option,
     click.option(
         "--config_file",
         type=INPUT,
@@ -106,17 +106,5 @@ _OPTIONS = (
         metavar="US",
         help="End with an error after an inference that took more microseconds than this. OpenCL cannot stop an "
         "inference earlier.",
-    ),
-    click.option(
-        "--use_native_input_files",
-        is_flag=True,
-        expose_value=False,
-        help="Read raw input files in the tensor's own type. Accepted for users of other tools: this is always so.",
-    ),
-    click.option(
-        "--use_native_output_files",
-        is_flag=True,
-        expose_value=False,
-        help="Write raw output files in the tensor's own type. Accepted for users of other tools: this is always so.",
     ),
 )

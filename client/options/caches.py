@@ -1,41 +1,16 @@
-"""Define the options that name performance caches, and find the files that they name."""
+"""Find the performance caches that options and arguments name."""
 
 from pathlib import Path
 
 import click
 
 from gputune.cache import CacheError, cache_files, with_companions
-from gputune.client.cli.options.completion import files_or_tiers, tiers
-from gputune.client.cli.options.files import FileText, SearchedFolder, files_of_command
-from gputune.client.folders import default_performance_cache_dir
+from gputune.client.options.completion import files_or_tiers
+from gputune.client.options.files import FileText, files_of_command
 from gputune.core.tier import SUFFIX
 
-FOLDER_DEFAULT = "[default: gputune/performance in the user's cache folder]"
-
-
-def inner_folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    """Convert --performance_cache_dir, which also takes the folder above, ~/.cache/gputune."""
-    if value is None or not value.is_dir() or cache_files(value):
-        return value
-    below = value / default_performance_cache_dir().name
-    return below if cache_files(below) else value
-
-
-folder_option = click.option(
-    "--performance_cache_dir",
-    type=SearchedFolder(),
-    metavar="D",
-    callback=inner_folder,
-    help=f"Folder of the performance caches.  {FOLDER_DEFAULT}",
-)
 only_file_argument = click.argument("file_or_tier", type=FileText(), required=False, shell_complete=files_or_tiers)
 """The file that a command reads; it may be left out where a folder has only one."""
-device_tier_option = click.option(
-    "--device_tier",
-    metavar="NAME",
-    shell_complete=tiers,
-    help="Use the performance cache of this tier instead of the device's own tier.",
-)
 
 
 def find_file(file_or_tier: str | None, folder: Path) -> Path:

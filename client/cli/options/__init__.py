@@ -1,1 +1,0 @@
-"""Define options that several commands share."""
