@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 import gputune
 from gputune.client.cli.main import cli
+from gputune.client.options.config import KEYS
 
 HELP = "tests/client/cli/help.txt"
 SIGNATURES = "client/api/interface.pyi"
@@ -45,6 +46,13 @@ def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
             inner = command.get_command(context, name)
             assert inner is not None
             yield from _commands(inner, *words, name)
+
+
+def config_keys() -> str:
+    """Return the table of the keys that a config file may have beside sections."""
+    known = (one for one in KEYS.options if one.key and "file" in one.sections)
+    rows = [f"| `{one.key}` | {one.kind.value} | {one.told_key} |" for one in known]
+    return "\n".join(["| key | value | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def signatures() -> str:
