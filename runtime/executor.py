@@ -22,8 +22,9 @@ from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import Form, Level, LoggedInference, StateSample
+from gputune.runtime.profiling.records import Form, LoggedInference, StateSample
 from gputune.runtime.values import NOTHING, Array, Tensors, Value, Values
 
 if TYPE_CHECKING:  # most loads do without

@@ -29,8 +29,9 @@ from gputune.runtime.counters import TensorCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.verdict import verdict_on
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import Level, LoggedInference, Part
+from gputune.runtime.profiling.records import LoggedInference, Part
 from gputune.runtime.profiling.simulated import Moments, SimulatedRecorder
 from gputune.runtime.values import MOST_KNOWN, RAW, Array, Kind, Known, Tensor, Tensors, Value, Values
 

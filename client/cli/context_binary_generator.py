@@ -19,8 +19,7 @@ from gputune.client.options.command_line import Grouped, given_of, with_options
 from gputune.client.options.files import files_of_command
 from gputune.client.options.generator import GENERATOR
 from gputune.client.options.power import asked_profile
-from gputune.client.progress import reporting
-from gputune.runtime.profiling.records import level_named
+from gputune.runtime.profiling.levels import level_named
 
 if TYPE_CHECKING:
     from gputune.client.generation.phases import Profiling
@@ -42,6 +41,7 @@ def command(**values: Any) -> None:
     """
     from gputune.client.generation.generator import generate
     from gputune.client.generation.request import requested
+    from gputune.client.progress import reporting
 
     given = given_of(values)
     binary = _binary_path(values["output_dir"], values["binary_file"])

@@ -56,7 +56,7 @@ from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.loading.model import Model
 from gputune.runtime.loading.verdict import Compatibility
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
+from gputune.runtime.profiling.levels import LEVELS, SYNONYMS, Level
 
 log = logging.getLogger(__name__)
 

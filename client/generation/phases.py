@@ -21,8 +21,9 @@ from gputune.client.outputs import writing
 from gputune.client.progress import Progress
 from gputune.client.tuning.budget import Budget
 from gputune.core.version import software_version
-from gputune.runtime.profiling.log import LOG_NAME, LogWriter
-from gputune.runtime.profiling.records import DEINIT, FINALIZE, INIT, NODE, Level, LogHeader, Span
+from gputune.runtime.profiling.levels import LOG_NAME, Level
+from gputune.runtime.profiling.log import LogWriter
+from gputune.runtime.profiling.records import DEINIT, FINALIZE, INIT, NODE, LogHeader, Span
 
 IN_WORDS = {
     "init": "checking",

@@ -22,8 +22,7 @@ from gputune.client.options.option import (
 )
 from gputune.client.options.originals import BACKEND
 from gputune.client.options.tuning import TuningOptions
-from gputune.runtime.profiling.log import LOG_NAME
-from gputune.runtime.profiling.records import LEVELS, SYNONYMS
+from gputune.runtime.profiling.levels import LEVELS, LOG_NAME, SYNONYMS
 
 MODEL_OPTION = Option(
     "model",

@@ -9,7 +9,7 @@ from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.runtime.loading.in_parts import LEVELS
 from gputune.runtime.loading.model import Model, open_any
-from gputune.runtime.profiling.records import Level
+from gputune.runtime.profiling.levels import Level
 
 
 def open_models(paths: Sequence[Path], wishes: Mapping[str, bool], level: Level | None) -> list[Model]:

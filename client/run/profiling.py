@@ -21,9 +21,10 @@ from gputune.core.errors import MalformedLog
 from gputune.runtime import Executor
 from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.profiling.log import LOG_NAME, Log, read_log
+from gputune.runtime.profiling.levels import LOG_NAME, Level, level_named
+from gputune.runtime.profiling.log import Log, read_log
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import Level, level_named, no_times_inside
+from gputune.runtime.profiling.records import no_times_inside
 
 COMPARED = 25
 """Inferences that take turns with such that are not recorded, so that the log says what recording costs."""

@@ -19,7 +19,7 @@ from gputune.runtime.arrays import array_type
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.loading.model import open_any
 from gputune.runtime.memory.handles import MemHandle, is_empty
-from gputune.runtime.profiling.records import Level
+from gputune.runtime.profiling.levels import Level
 from gputune.server.protocol.messages import Blob, ProfileContext
 
 Array = npt.NDArray[Any]

@@ -21,8 +21,9 @@ from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor, Runs, StateMemory
 from gputune.runtime.native.binding import Graph, Group
 from gputune.runtime.native.states import State, use_state
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import Form, Level, LoggedInference, StateSample
+from gputune.runtime.profiling.records import Form, LoggedInference, StateSample
 from gputune.runtime.values import NOTHING, Array, Value, Values
 
 _RUNS = ("persistent", "aborted", "launches", "attempts", "recorded")

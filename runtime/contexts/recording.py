@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gputune.runtime.native.binding import Device, Graph, Profile
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.log import Log, LogReader
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import Level, LoggedInference, MarkedInference, StateSample
+from gputune.runtime.profiling.records import LoggedInference, MarkedInference, StateSample
 
 T = TypeVar("T")
 NAME = "the C runtime's profile"

@@ -34,7 +34,7 @@ from gputune.runtime.devices.settings import variables
 from gputune.runtime.loading.devices import recorded_report
 from gputune.runtime.loading.verdict import Compatibility, verdict_on
 from gputune.runtime.memory.handles import MemHandle, is_empty
-from gputune.runtime.profiling.records import Level
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.values import NOTHING, Values
 
 if TYPE_CHECKING:  # most loads do without

@@ -41,7 +41,6 @@ from gputune.runtime.profiling.records import (
 
 KIND = "gputune-profile"
 VERSION = 1
-LOG_NAME = "gputune-profiling-data.log"
 LARGEST_RECORD_BYTES = 1 << 28
 LONGEST_NS = 1 << 50
 """Of an inference and of its launches together, which is 13 days: sums of thousands fit into 64 bits."""

@@ -23,18 +23,17 @@ from gputune.core.opened import Closing
 from gputune.core.version import software_version
 from gputune.runtime.context.format import MAGIC, PACKAGE_MAGIC
 from gputune.runtime.executor import Executor
+from gputune.runtime.profiling.levels import Level, level_named
 from gputune.runtime.profiling.log import LogWriter
 from gputune.runtime.profiling.observers import Observer, Observers
 from gputune.runtime.profiling.records import (
     Comparison,
-    Level,
     LoggedGraph,
     LoggedInference,
     LogHeader,
     MarkedInference,
     StateSample,
     digest_of,
-    level_named,
     logged_launches,
 )
 from gputune.runtime.profiling.turns import in_turns, timed

@@ -21,15 +21,9 @@ from gputune.core.bounds import Amount, CText, Stored, Within, in_files
 from gputune.core.json_text import canonical_json
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.profiling.clocks import MOST_PPB, ClockFit, Method
+from gputune.runtime.profiling.levels import Level
 
 Times = npt.NDArray[np.int64]
-Level = Literal["basic", "detailed", "qhas"]
-LEVELS: tuple[Level, ...] = get_args(Level)
-"""basic: whole inferences and their parts by the host's clock, in the form in which they usually run. detailed: also
-when each launch started and ended, one by one. qhas: also when it was queued and submitted, counters and the state of
-the device."""
-SYNONYMS: Mapping[str, Level] = {"backend": "qhas", "linting": "qhas"}
-"""What the original tools call the level that a backend fills."""
 
 QUEUED, SUBMITTED, STARTED, ENDED = range(4)
 """The columns of launches' timestamps; those of level detailed are the last two of them."""
@@ -247,16 +241,6 @@ class Comparison:
     unprofiled_ns: tuple[Amount, ...]
     usual_ns: tuple[Amount, ...]
     usual_form: Form
-
-
-def level_named(name: str) -> Level:
-    """Return the level of a name, which may be one of the original tools'. Raises ValueError for another one."""
-    for level in LEVELS:
-        if name == level:
-            return level
-    if name not in SYNONYMS:
-        raise ValueError(f"{name!r} is no profiling level; there are {', '.join([*LEVELS, *SYNONYMS])}")
-    return SYNONYMS[name]
 
 
 def logged_launches(graph: GraphRecord) -> tuple[LoggedLaunch, ...]:

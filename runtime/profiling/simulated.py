@@ -12,17 +12,9 @@ import numpy as np
 
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.profiling.clocks import BRACKETED, ClockFit
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import (
-    ENDED,
-    PART_BEGUN,
-    PART_ENDED,
-    QUEUED,
-    STARTED,
-    Level,
-    LoggedInference,
-    Part,
-)
+from gputune.runtime.profiling.records import ENDED, PART_BEGUN, PART_ENDED, QUEUED, STARTED, LoggedInference, Part
 
 T = TypeVar("T")
 now_ns = time.perf_counter_ns

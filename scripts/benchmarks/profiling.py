@@ -15,9 +15,9 @@ from gputune.client.tuning.measuring.intervals import paired_ratio
 from gputune.client.viewer.account import device_rows
 from gputune.client.viewer.profile import GraphProfile, profile_of
 from gputune.runtime import Executor, load
+from gputune.runtime.profiling.levels import LEVELS, Level
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import LEVELS, Level
 from models import material
 
 MARKS = {"basic": 0.01, "detailed": 0.08, "qhas": 0.15}

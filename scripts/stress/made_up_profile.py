@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.log import Log
 from gputune.runtime.profiling.records import (
     Comparison,
-    Level,
     LoggedGraph,
     LoggedInference,
     LoggedLaunch,

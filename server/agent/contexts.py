@@ -25,8 +25,9 @@ from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of
-from gputune.runtime.profiling.records import Comparison, Form, Level
+from gputune.runtime.profiling.records import Comparison, Form
 from gputune.runtime.profiling.turns import in_turns
 from gputune.runtime.values import Value
 from gputune.server.agent import messages

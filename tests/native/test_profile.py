@@ -12,8 +12,9 @@ from gputune.core.errors import CannotMark
 from gputune.runtime.native import binding
 from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.profiling.clocks import BRACKETED
+from gputune.runtime.profiling.levels import LEVELS, Level
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
-from gputune.runtime.profiling.records import ENDED, LEVELS, PART_KIND, QUEUED, STARTED, SUBMITTED, Level, Part
+from gputune.runtime.profiling.records import ENDED, PART_KIND, QUEUED, STARTED, SUBMITTED, Part
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 from tests.native.test_events import NAMES
 

@@ -10,7 +10,8 @@ import pytest
 from gputune.core.errors import CannotMark
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
 from gputune.runtime.native.binding import Device, File, Native
-from gputune.runtime.profiling.records import Level, LoggedInference, StateSample
+from gputune.runtime.profiling.levels import Level
+from gputune.runtime.profiling.records import LoggedInference, StateSample
 from gputune.runtime.profiling.turns import in_turns
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context

@@ -52,14 +52,20 @@ LOADED = (
         "try: cli.main(['context-binary-generator', '--nope'], standalone_mode=False)\nexcept click.NoSuchOption: pass",
         (
             *("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops"),
-            *("gputune.client.context.choice", "gputune.client.generation.generator", "gputune.client.target.client"),
+            *(
+                "numpy",
+                "rich",
+                "gputune.client.context.choice",
+                "gputune.client.generation.generator",
+                "gputune.client.target.client",
+            ),
         ),
     ),
     ("import gputune.client.cli.net_run", ("adbutils",)),
     ("cli.get_command(click.Context(cli), 'farm')", ("distributed", "dask", "cryptography")),
 )
 """Steps of one process, and what none of them may load. onnx, the importer and all kernels take more than a second of
-processor time, and adbutils a tenth, of which a person who completes an option has none to lose."""
+processor time, numpy and adbutils a tenth, of which a person who completes an option has none to lose."""
 
 
 def test_nothing_is_loaded_before_it_is_used() -> None:

@@ -27,7 +27,8 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.context.format import read_header
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.profiling.log import LOG_NAME, read_log
+from gputune.runtime.profiling.levels import LOG_NAME
+from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.records import DEINIT, FINALIZE, INIT, NODE, digest_of, logged_launches
 from tests.client import models
 from tests.client.answering_target import AnsweringTarget, by_width

@@ -18,9 +18,10 @@ from gputune.runtime.contexts.device import beside
 from gputune.runtime.contexts.recording import NativeMarks
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.native.binding import Graph, Native
+from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Level, Part, digest_of, logged_launches
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Part, digest_of, logged_launches
 from tests.opencl.contexts import contexts, plan
 from tests.opencl.known import has_ticks
 

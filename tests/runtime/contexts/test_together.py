@@ -16,9 +16,9 @@ from gputune.runtime.loading.executors import arenas_on
 from gputune.runtime.loading.groups import ContextGroup, load_group
 from gputune.runtime.loading.model import load
 from gputune.runtime.loading.pipeline import pipeline
+from gputune.runtime.profiling.levels import LEVELS, Level
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import LEVELS, Level
 from tests.native.conftest import c_compiler, native
 from tests.native.fake import CPU, NBYTES, STAGES, Fake, doubling_context, weighted_context
 from tests.runtime.contexts.test_executor import REPORT, X, Y, fake

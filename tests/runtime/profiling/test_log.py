@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from gputune.core.errors import MalformedLog
 from gputune.runtime.backends.answers import in_order_of_time
 from gputune.runtime.profiling.clocks import MOST_PPB
+from gputune.runtime.profiling.levels import level_named
 from gputune.runtime.profiling.log import LONGEST_NS, LogWriter, Record
-from gputune.runtime.profiling.records import END_NS, Comparison, Span, StateSample, level_named
+from gputune.runtime.profiling.records import END_NS, Comparison, Span, StateSample
 from tests.runtime.profiling import made_up
 from tests.runtime.profiling.made_up import BEGUN_NS, CLOCK
 
