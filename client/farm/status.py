@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from gputune.client.farm.engine import Announced
 from gputune.client.farm.hosts.health import Speed
@@ -14,28 +14,6 @@ from gputune.client.farm.jobs import Job
 from gputune.client.pages.blocks import Column, card, table, tiles
 from gputune.client.pages.document import page
 
-_DEVICES = (
-    Column("device"),
-    Column("tier"),
-    Column("state"),
-    Column("job"),
-    Column("current task"),
-    Column("trials/min", "whole", hint="variants measured in the last minute"),
-    Column("trials", "whole"),
-    Column("failures", "whole", hint="variants that did not work, which is normal for many configurations"),
-    Column("health check", "time", hint="time of the kernel that each device builds and verifies"),
-    Column("clocks, temperature, votes", wide=True),
-)
-_JOBS = (
-    Column("job"),
-    Column("owner"),
-    Column("started (UTC)"),
-    Column("model"),
-    Column("tier"),
-    Column("state"),
-    Column("devices", wide=True),
-    Column("result", wide=True),
-)
 _MOST_JOBS = 50
 _SHOWN = ("mhz", "temperature", "celsius", "load_1", "throttl", "clock", "busy", "perf_profile")
 """Parts of the names of what is told of a device's state."""
@@ -53,9 +31,12 @@ def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: 
         ("trials per minute", f"{sum(numbers):.0f}", "of all devices"),
         ("queue", str(queued), "models of running jobs, for each tier"),
     )
-    rows = [_device(name, one) for name, one in sorted(devices.items())]
-    done = [row for job in jobs[:_MOST_JOBS] for row in _job(job)]
-    blocks = (figures, card("Devices", table(_DEVICES, rows)), card("Jobs", table(_JOBS, done)))
+    rows = [row for job in jobs[:_MOST_JOBS] for row in _rows(job)]
+    blocks = (
+        figures,
+        card("Devices", table(_DEVICES, sorted(devices.items()))),
+        card("Jobs", table([Column(head, itemgetter(place)) for place, head in enumerate(_JOBS)], rows)),
+    )
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     facts, explained = f"{scheduler}, {written}", "Written by gputune farm status."
     return page("gputune farm", "Device farm", facts, blocks, explained, refresh_seconds=every_seconds)
@@ -69,17 +50,6 @@ def state_text(state: object) -> str:
     return ", ".join([*_votes(state.get("votes")), *told])[:_LONGEST_STATE]
 
 
-def _device(name: str, one: Announced) -> list[Any]:
-    report, speed = one.report, Speed.read(one.report.get("speed"))
-    texts = (name, one.tier, report.get("problem") or _doing(report), report.get("job"), report.get("running"))
-    return [
-        *(str(value or "") for value in texts),
-        *(_number(report.get(what)) for what in ("trials_per_minute", "trials", "failures")),
-        None if speed is None else speed.median_ns,
-        state_text(report.get("state")),
-    ]
-
-
 def _doing(report: Mapping[str, object]) -> str:
     if report.get("draining") is True:
         return "leaving"
@@ -88,7 +58,7 @@ def _doing(report: Mapping[str, object]) -> str:
     return "waits for its job" if report.get("job") else "free"
 
 
-def _job(job: Job) -> list[list[str]]:
+def _rows(job: Job) -> list[list[str]]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
     first = [job.name, job.owner, began]
     if not job.parts:
@@ -102,6 +72,21 @@ def _job(job: Job) -> list[list[str]]:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _told(head: str, name: str, form: str = "", hint: str = "") -> Column:
+    """Return a column of what hosts report, which may be anything."""
+
+    def value(device: tuple[str, Announced]) -> float | str:
+        told = device[1].report.get(name)
+        return _number(told) if form else str(told or "")
+
+    return Column(head, value, form, hint=hint)
+
+
+def _speed_ns(device: tuple[str, Announced]) -> float | None:
+    speed = Speed.read(device[1].report.get("speed"))
+    return None if speed is None else speed.median_ns
 
 
 def _votes(votes: object) -> Iterator[str]:
@@ -123,3 +108,18 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{_words(name)} {_value(each)}" for name, each in value.items()) or "nothing"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_DEVICES = (
+    Column("device", lambda device: device[0]),
+    Column("tier", lambda device: device[1].tier),
+    Column("state", lambda device: str(device[1].report.get("problem") or _doing(device[1].report))),
+    _told("job", "job"),
+    _told("current task", "running"),
+    _told("trials/min", "trials_per_minute", "whole", "variants measured in the last minute"),
+    _told("trials", "trials", "whole"),
+    _told("failures", "failures", "whole", "variants that did not work, which is normal for many configurations"),
+    Column("health check", _speed_ns, "time", hint="time of the kernel that each device builds and verifies"),
+    Column("clocks, temperature, votes", lambda device: state_text(device[1].report.get("state")), wide=True),
+)
+_JOBS = ("job", "owner", "started (UTC)", "model", "tier", "state", "devices", "result")

@@ -45,10 +45,12 @@ FORMS: Mapping[str, Callable[[Any], Text]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Define a column of a table. form: of its numbers, one of FORMS; number: whether cells stand at the right, as they
-    do with a form; wide: left out on narrow screens."""
+    """Define a column of a table. value: what it shows of an item: a number where the column has a form, else a text; a
+    Cell says both. form: of its numbers, one of FORMS; wide: left out on narrow screens; number: whether cells stand at
+    the right, as they do with a form."""
 
     head: str
+    value: Callable[[Any], Any]
     form: str = ""
     wide: bool = False
     hint: str = ""
@@ -101,22 +103,22 @@ def facts(rows: Mapping[str, Text], style: str = "") -> Block:
 
 def table(
     columns: Sequence[Column],
-    rows: Iterable[Sequence[Any]],
+    items: Iterable[Any],
     *,
-    ids: Sequence[str] = (),
-    details: Sequence[Sequence[Block]] = (),
+    ids: Callable[[Any], str] | None = None,
+    details: Callable[[Any], Sequence[Block]] | None = None,
     foot: Sequence[Any] = (),
     filtered: bool = False,
 ) -> Block:
-    """Return a table. rows: cells as numbers for columns with a form, else texts; a Cell says both. ids: of rows, by
-    their place; details: what a row shows once it is open; foot: a last row, which does not sort."""
-    heads = [
-        {"head": one.head, **_known(number=one.number or bool(one.form), wide=one.wide, hint=one.hint)}
-        for one in columns
-    ]
-    cells = [_cells(columns, row) for row in rows]
-    more = _known(ids=ids, details=details, filtered=filtered, foot=_cells(columns, foot) if foot else ())
-    return {"kind": "table", "columns": heads, "rows": cells, **more}
+    """Return a table with a row for each item. ids: of its row; details: what its row shows once it is open; foot: the
+    values of a last row, which does not sort."""
+    kept = list(items)
+    heads = [{"head": one.head, **_known(number=_is_number(one), wide=one.wide, hint=one.hint)} for one in columns]
+    rows = [[_cell(column, column.value(item)) for column in columns] for item in kept]
+    more: dict[str, Any] = {"ids": [ids(item) for item in kept]} if ids else {}
+    more |= {"details": [details(item) for item in kept]} if details else {}
+    last = [_cell(column, value) for column, value in zip(columns, foot, strict=True)] if foot else []
+    return {"kind": "table", "columns": heads, "rows": rows, **more, **_known(filtered=filtered, foot=last)}
 
 
 def shares(pieces: Iterable[tuple[float, str, str, str]], legend: Iterable[tuple[str, str]] = ()) -> Block:
@@ -173,8 +175,8 @@ def _within(share: float) -> float:
     return round(min(1.0, max(0.0, share)), 5)
 
 
-def _cells(columns: Sequence[Column], row: Sequence[Any]) -> list[list[Any]]:
-    return [_cell(column, value) for column, value in zip(columns, row, strict=True)]
+def _is_number(column: Column) -> bool:
+    return column.number or bool(column.form)
 
 
 def _cell(column: Column, value: Any) -> list[Any]:

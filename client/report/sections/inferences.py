@@ -19,8 +19,6 @@ LAYERS_AT_MOST = 2000
 """More operations than pixels of a wide screen cannot be told apart."""
 UNFOLDED_AT_MOST = 24
 """With more operations than this, their bars are folded away."""
-_CONTEXTS = (Column("Context"), Column("Times as fast as untuned"))
-_OPERATIONS = (Column("Operation"), Column("Default above, tuned below"), Column("Default → tuned", number=True))
 
 
 def inferences(report: Report) -> Block | None:
@@ -47,7 +45,11 @@ def _measured(one: Inferences, several: bool) -> Iterator[Block]:
         said = gain.words
     yield text([f"{name}inference, measured end to end: {times}: ", run(said, style)], "headline")
     widest = max(map(_reach, one.contexts))
-    yield table(_CONTEXTS, [_context(context, widest) for context in one.contexts])
+    columns = (
+        Column("Context", _named),
+        Column("Times as fast as untuned", lambda context: _gained(context, widest)),
+    )
+    yield table(columns, one.contexts)
     notes = [
         _BARS,
         f"{KEPT[found.kept][0].upper()}{KEPT[found.kept][1:]}.",
@@ -69,20 +71,24 @@ def _reach(context: WholeContext) -> float:
     return 1.0 if context.gain is None else min(context.gain.high, 1.5 * context.gain.median)
 
 
-def _context(context: WholeContext, widest: float) -> list[Cell]:
-    """Return a whole context's row: what it is, and how many times as fast as untuned, as a bar from 0 and in words."""
+def _named(context: WholeContext) -> Cell:
+    """Return what a whole context is."""
     named: list[Run] = [run(_name(context), "strong" if context.chosen else "")]
     if context.operations is not None:
         form = "persistent kernels" if context.persistent else "launches one by one"
         fused = f"{counted(context.fused, 'group')} fused" if context.fused else "nothing fused"
         chosen = "this context: " if context.chosen else ""
         named.append(run(f"{chosen}{counted(context.operations, 'operation')}, {fused}, {form}", "sub"))
+    return Cell(named, _name(context))
+
+
+def _gained(context: WholeContext, widest: float) -> Cell:
+    """Return how many times as fast as untuned a whole context is, as a bar from 0 and in words."""
     style = "default" if context.untuned else "tuned" if context.chosen else "other"
     if (gain := context.gain) is None:
-        return [Cell(named, _name(context)), Cell([bar(1 / widest, style), run("1", "sub")], 1.0)]
+        return Cell([bar(1 / widest, style), run("1", "sub")], 1.0)
     ends = (gain.low / widest, gain.high / widest) if math.isfinite(gain.high) else (None, None)
-    drawn = bar(gain.median / widest, style, *ends)
-    return [Cell(named, _name(context)), Cell([drawn, run(gain.words, "sub")], gain.median)]
+    return Cell([bar(gain.median / widest, style, *ends), run(gain.words, "sub")], gain.median)
 
 
 def _name(context: WholeContext) -> str:
@@ -139,19 +145,25 @@ def _rows(graph: str, parts: Sequence[_Part]) -> Block:
     """Return a row for each operation, its bars on one scale; folded away where there are many."""
     longest = max(max(part.time_ns, part.default_ns or 0.0) for part in parts)
     title = f"{counted(len(parts), 'operation')}{f' of {graph}' if graph else ''}; each kernel was measured alone"
-    rows = [_row(part, longest) for part in parts]
-    return fold(title, [table(_OPERATIONS, rows)], opened=len(parts) <= UNFOLDED_AT_MOST)
+    columns = (
+        Column("Operation", lambda part: [run(part.operation, link=part.anchor), run(part.op, "sub")]),
+        Column("Default above, tuned below", lambda part: Cell(_bars(part, longest), part.time_ns)),
+        Column("Default → tuned", _gain, number=True),
+    )
+    return fold(title, [table(columns, parts)], opened=len(parts) <= UNFOLDED_AT_MOST)
 
 
-def _row(part: _Part, longest_ns: float) -> list[Cell]:
-    named = Cell([run(part.operation, link=part.anchor), run(part.op, "sub")], part.operation)
-    tuned = bar(part.time_ns / longest_ns, "tuned")
+def _bars(part: _Part, longest_ns: float) -> list[Run]:
+    default = [] if part.default_ns is None else [bar(part.default_ns / longest_ns, "default")]
+    return [*default, bar(part.time_ns / longest_ns, "tuned")]
+
+
+def _gain(part: _Part) -> Cell:
     if part.default_ns is None:
-        return [named, Cell([tuned], part.time_ns), Cell(time_text(part.time_ns), None)]
+        return Cell(time_text(part.time_ns))
     gain = part.default_ns / part.time_ns
     said = f"{time_text(part.default_ns)} → {time_text(part.time_ns)} "
-    bars = [bar(part.default_ns / longest_ns, "default"), tuned]
-    return [named, Cell(bars, part.time_ns), Cell([said, run(f"{digits(gain)}×", "soft")], gain)]
+    return Cell([said, run(f"{digits(gain)}×", "soft")], gain)
 
 
 def _said(part: _Part, total: float) -> str:

@@ -89,21 +89,15 @@ def _tensors(number: int, graph: GraphMemory) -> Block:
     """Return the table of a graph's tensors."""
     several = len(graph.arena_bytes) > 1
     columns = [
-        Column("Written by"),
-        Column("Bytes", "bytes"),
-        *([Column("Arena", "count", wide=True)] if several else []),
-        Column("Offset", "count", wide=True),
-        Column("From", "count", hint="the operation that writes it"),
-        Column("To", "count", hint="the last operation that reads it"),
-        Column("Last read by", wide=True),
+        Column("Written by", lambda row: Cell([key(f"o{row[0] % COLOURS}"), row[1].name], row[1].name)),
+        Column("Bytes", lambda row: row[1].nbytes, "bytes"),
+        *([Column("Arena", lambda row: row[1].arena, "count", True)] if several else []),
+        Column("Offset", lambda row: row[1].offset, "count", True),
+        Column("From", lambda row: row[1].first_use, "count", hint="the operation that writes it"),
+        Column("To", lambda row: row[1].last_use, "count", hint="the last operation that reads it"),
+        Column("Last read by", lambda row: graph.operations[row[1].last_use], wide=True),
     ]
-    rows = []
-    for place, one in enumerate(graph.tensors):
-        name = Cell([key(f"o{place % COLOURS}"), one.name], one.name)
-        arena = [one.arena] if several else []
-        last = graph.operations[one.last_use]
-        rows.append([name, one.nbytes, *arena, one.offset, one.first_use, one.last_use, last])
-    return table(columns, rows, ids=[_anchor(number, place) for place in range(len(graph.tensors))])
+    return table(columns, enumerate(graph.tensors), ids=lambda row: _anchor(number, row[0]))
 
 
 def _anchor(number: int, place: int) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from gputune.client.pages.blocks import (
     Block,
     Cell,
     Column,
+    Text,
     card,
     figure,
     filter_field,
@@ -120,35 +120,30 @@ def _tiles(place: Place, measured: bool) -> Iterator[tuple[str, str, str]]:
 def _tasks(tasks: Sequence[TaskView], place: Place) -> Block:
     weighed = any(task.weight for task in tasks)
     total = sum(_model_ns(task) for task in tasks) or 1.0
-    columns = [Column("Task")]
+    columns = [Column("Task", lambda task: _named(task, place, weighed))]
     if weighed:
-        columns += [Column("Runs", "count", True, "operations of the context that the task computes")]
-        columns += [Column("Share", "percent", True, "share of the tuned time of all operations")]
+        runs, share = "operations of the context that the task computes", "share of the tuned time of all operations"
+        columns += [
+            Column("Runs", lambda task: task.weight or None, "count", True, runs),
+            Column("Share", lambda task: _model_ns(task) / total or None, "percent", True, share),
+        ]
+    gain = "default time divided by tuned time, with its range"
+    roof = "share of the roofline that the tuned kernel reaches"
     columns += [
-        Column("Default", "time", True),
-        Column("Tuned", "time"),
-        Column("Gain", hint="default time divided by tuned time, with its range", number=True),
-        Column("Of roofline", "percent", True, "share of the roofline that the tuned kernel reaches"),
-        Column("Trials", "count", True),
-        Column("Failed", "count", True),
-        Column("Spent", "time", True, "host time for its trials, if recorded"),
+        Column("Default", lambda task: task.default and task.default.median_ns, "time", True),
+        Column("Tuned", lambda task: task.tuned and task.tuned.median_ns, "time"),
+        Column("Gain", lambda task: Cell(gain_text(task), task.gain), hint=gain, number=True),
+        Column("Of roofline", lambda task: task.roofline and task.roofline.share, "percent", True, roof),
+        Column("Trials", lambda task: len(task.attempts), "count", True),
+        Column("Failed", lambda task: task.failed, "count", True),
+        Column("Spent", lambda task: _spent([task]) or None, "time", True, "host time for its trials, if recorded"),
     ]
-    return table(columns, [_task(task, place, weighed, total) for task in tasks], filtered=True)
+    return table(columns, tasks, filtered=True)
 
 
-def _task(task: TaskView, place: Place, weighed: bool, total_ns: float) -> list[Any]:
+def _named(task: TaskView, place: Place, weighed: bool) -> Cell:
     words = f"{task.words}; compared, not in the context" if weighed and not task.weight else task.words
-    return [
-        Cell([run(task.title, link=anchor_of(task, place)), run(words, "sub")], task.title),
-        *([task.weight or None, _model_ns(task) / total_ns or None] if weighed else []),
-        task.default.median_ns if task.default else None,
-        task.tuned.median_ns if task.tuned else None,
-        Cell(gain_text(task), task.gain),
-        task.roofline.share if task.roofline else None,
-        len(task.attempts),
-        task.failed,
-        sum(task.spent_ns.values()) or None,
-    ]
+    return Cell([run(task.title, link=anchor_of(task, place)), run(words, "sub")], task.title)
 
 
 def _model_ns(task: TaskView) -> float:
@@ -173,14 +168,15 @@ def _overall(place: Place) -> Iterator[Block | None]:
     for task in place.tasks:
         for failure in task.failures:
             failures.setdefault(failure.status, []).append((task, failure.count, failure.message))
-    rows = [
-        [
-            status,
-            sum(count for _, count, _ in own),
-            [run(own[0][0].title, link=anchor_of(own[0][0], place)), f": {own[0][2]}"],
-        ]
-        for status, own in failures.items()
-    ]
+    columns = (
+        Column("Failure", lambda row: row[0]),
+        Column("Trials", lambda row: sum(count for _, count, _ in row[1]), "count"),
+        Column("For example", lambda row: _example(place, *row[1][0])),
+    )
     yield group("", *phases(spent), title="Time spent by phase")
-    columns = (Column("Failure"), Column("Trials", "count"), Column("For example"))
-    yield group("", table(columns, rows) if rows else text("No trial failed."), title="Failures by name")
+    failed = table(columns, failures.items()) if failures else text("No trial failed.")
+    yield group("", failed, title="Failures by name")
+
+
+def _example(place: Place, task: TaskView, _: int, message: str) -> Text:
+    return [run(task.title, link=anchor_of(task, place)), f": {message}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gputune.client.pages.blocks import (
@@ -30,13 +30,13 @@ SURE = 0.9
 """From here on a range that does not hold 1 says that one is faster."""
 SAID = 0.5
 """A range that holds less often than this is not worth its place."""
-RESOURCES: Mapping[str, Column] = {
-    "registers": Column("Registers", "count", True, "of a work-item, in the kernel that takes most"),
-    "spilled_bytes": Column("Spilled", "count", True, "bytes of registers that went to memory"),
-    "private_bytes": Column("Private", "count", True, "bytes of memory of a work-item"),
-    "local_bytes": Column("Local", "count", True, "bytes of memory of a work-group"),
+RESOURCES: Mapping[str, tuple[str, str]] = {
+    "registers": ("Registers", "of a work-item, in the kernel that takes most"),
+    "spilled_bytes": ("Spilled", "bytes of registers that went to memory"),
+    "private_bytes": ("Private", "bytes of memory of a work-item"),
+    "local_bytes": ("Local", "bytes of memory of a work-group"),
 }
-"""Show the resources of kernels, as the driver says them, in columns."""
+"""Show the resources of kernels, as the driver says them, in columns: their heads and hints."""
 
 
 def section(task: TaskView, place: Place) -> Block:
@@ -200,18 +200,41 @@ def _value(value: Value, best_ns: float, chosen: bool) -> dict[str, Any]:
 def _best(task: TaskView) -> Block | None:
     if not task.best:
         return None
-    taken = _taken(task.best)
+    scaled = "scaled to the state of the device when the tuned configuration was measured"
+    interval = "confidence interval of the median"
     columns = (
-        Column("Time", "time", hint="scaled to the state of the device when the tuned configuration was measured"),
-        Column("Range", wide=True, hint="confidence interval of the median", number=True),
-        Column("Samples", "count", True),
-        Column("Build", "time", True, "build and first launch"),
-        *(RESOURCES[name] for name in taken),
-        Column("Configuration"),
+        Column("Time", lambda timed: timed.median_ns, "time", hint=scaled),
+        Column(
+            "Range",
+            lambda timed: Cell(_range(timed.interval, time_range), timed.interval and timed.interval.low),
+            wide=True,
+            hint=interval,
+            number=True,
+        ),
+        Column("Samples", lambda timed: len(timed.samples_ns), "count", True),
+        Column("Build", lambda timed: timed.compile_ns, "time", True, "build and first launch"),
+        *(_resource(name) for name in RESOURCES if any(timed.resources.known.get(name) for timed in task.best)),
+        Column("Configuration", lambda timed: _configuration(timed, task)),
     )
-    names = [(name, one.configuration) for name, one in (("default", task.default), ("tuned", task.tuned)) if one]
-    rows = [_row(timed, [name for name, own in names if own == timed.configuration], taken) for timed in task.best]
-    return group("", _above(task), table(columns, rows), title="Fastest configurations")
+    return group("", _above(task), table(columns, task.best), title="Fastest configurations")
+
+
+def _resource(name: str) -> Column:
+    """Return the column of a resource; a cell is empty where it is not known."""
+    head, hint = RESOURCES[name]
+
+    def cell(timed: Timed) -> Cell:
+        known = timed.resources.known.get(name)
+        return Cell("" if known is None else str(known), known)
+
+    return Column(head, cell, wide=True, hint=hint, number=True)
+
+
+def _configuration(timed: Timed, task: TaskView) -> Text:
+    """Return a configuration after the names that it has."""
+    both = (("default", task.default), ("tuned", task.tuned))
+    names = [name for name, one in both if one and one.configuration == timed.configuration]
+    return [*(run(f"{name} ", "strong soft") for name in names), *_settings(timed.configuration)]
 
 
 def _above(task: TaskView) -> Block | None:
@@ -224,22 +247,6 @@ def _above(task: TaskView) -> Block | None:
     return text(f"{said}were measured side by side.", "sub")
 
 
-def _taken(best: Sequence[Timed]) -> list[str]:
-    """Return the resources that any of them is known to take."""
-    return [name for name in RESOURCES if any(timed.resources.known.get(name) for timed in best)]
-
-
-def _row(timed: Timed, names: Sequence[str], taken: Sequence[str]) -> list[Any]:
-    return [
-        timed.median_ns,
-        Cell(_range(timed.interval, time_range), timed.interval.low if timed.interval else None),
-        len(timed.samples_ns),
-        timed.compile_ns,
-        *(Cell("" if (known := timed.resources.known.get(name)) is None else str(known), known) for name in taken),
-        [*(run(f"{name} ", "strong soft") for name in names), *_settings(timed.configuration)],
-    ]
-
-
 def _settings(configuration: Mapping[str, int]) -> list[Any]:
     """Return a configuration in one line that wraps between its parameters."""
     return [run(f"{name}={value} ", "code") for name, value in sorted(configuration.items())]
@@ -248,9 +255,9 @@ def _settings(configuration: Mapping[str, int]) -> list[Any]:
 def _failures(task: TaskView) -> Block | None:
     if not task.failures:
         return None
-    columns = (Column("Failure"), Column("Trials", "count"), Column("For example"))
-    rows = [
-        [one.status, one.count, Cell([one.message, run(_settings(one.configuration), "sub")], one.message)]
-        for one in task.failures
-    ]
-    return group("", table(columns, rows), title="Failures by name")
+    columns = (
+        Column("Failure", lambda one: one.status),
+        Column("Trials", lambda one: one.count, "count"),
+        Column("For example", lambda one: [one.message, run(_settings(one.configuration), "sub")]),
+    )
+    return group("", table(columns, task.failures), title="Failures by name")

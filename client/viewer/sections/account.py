@@ -22,27 +22,23 @@ EXPLAINED = {
     "profiler": "timestamps read in the middle of an inference",
     "rest": "time without timestamps of its own",
 }
-_COLUMNS = (
-    Column("Part"),
-    Column("", wide=True),
-    Column("Mean µs", "micros"),
-    Column("Share", "share"),
-    Column("Median µs", "micros"),
-)
 
 
 def account(graph: GraphProfile) -> Iterator[Block]:
     """Yield the bar and its rows: means, because medians of parts do not add up, beside the median inference."""
     count = len(graph.inferences)
     whole, median = graph.account, account_of(samples(graph.inferences)[0].inference)
-    parts = zip(whole.rows(), median.rows(), strict=True)
-    rows = [
-        [[key(f"part-{name}"), name], EXPLAINED[name], ns / count, ns / (whole.elapsed_ns or 1), median_ns]
-        for (name, ns), (_, median_ns) in parts
-        if ns or median_ns or name == "rest"
-    ]
-    divided = [(name, ns / (whole.elapsed_ns or 1)) for name, ns in whole.rows()]
+    columns = (
+        Column("Part", lambda row: [key(f"part-{row[0]}"), row[0]]),
+        Column("", lambda row: EXPLAINED[row[0]], wide=True),
+        Column("Mean µs", lambda row: row[1] / count, "micros"),
+        Column("Share", lambda row: row[1] / (whole.elapsed_ns or 1), "share"),
+        Column("Median µs", lambda row: row[2], "micros"),
+    )
+    parts = [(name, ns, alone) for (name, ns), (_, alone) in zip(whole.rows(), median.rows(), strict=True)]
+    divided = [(name, ns / (whole.elapsed_ns or 1)) for name, ns, _ in parts]
     yield shares((share, f"part-{name}", f"{name}: {percent(share)}", "") for name, share in divided)
-    yield table(_COLUMNS, rows, foot=["whole", "", whole.elapsed_ns / count, 1.0, median.elapsed_ns])
+    rows = [row for row in parts if row[1] or row[2] or row[0] == "rest"]
+    yield table(columns, rows, foot=["whole", "", whole.elapsed_ns / count, 1.0, median.elapsed_ns])
     said = f"Means of {counted(count, 'inference')} add up to the whole. The last column is the median inference, "
     yield text(f"{said}which the timeline shows first.", "sub")

@@ -48,9 +48,12 @@ def critical_path(shown: Shown, insights: Insights) -> Iterator[Block]:
         for name in names[:MOST_STEPS]
     )
     yield text(path.note)
-    longest = sorted(names, key=lambda name: -times[name])[:LONGEST]
-    rows = [[[run(name, link=shown.row(name))], times[name], times[name] / path.length_ns] for name in longest]
-    yield table((Column("Longest on the path"), Column("µs", "micros"), Column("Share", "share")), rows)
+    columns = (
+        Column("Longest on the path", lambda name: [run(name, link=shown.row(name))]),
+        Column("µs", lambda name: times[name], "micros"),
+        Column("Share", lambda name: times[name] / path.length_ns, "share"),
+    )
+    yield table(columns, sorted(names, key=lambda name: -times[name])[:LONGEST])
 
 
 def _of_path(name: str, median_ns: float, path: CriticalPath) -> str:

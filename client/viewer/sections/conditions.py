@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from gputune.client.pages.blocks import Block, Cell, Column, facts, run, table
+from gputune.client.pages.blocks import Block, Cell, Column, Text, facts, run, table
 from gputune.client.pages.scales import counted, digits, time_text
 from gputune.client.viewer.profile import GraphProfile
 from gputune.runtime.profiling.log import Log
@@ -99,16 +99,20 @@ def _counters(graph: GraphProfile) -> Iterator[Block]:
     for one in graph.inferences:
         for name, value in one.counters.items():
             counted_here.setdefault(name, []).append(value)
-    rows = [_counter(name, statistics.median(values)) for name, values in sorted(counted_here.items())]
-    rows += [_unavailable(name, reason) for name, reason in sorted(graph.log.header.unavailable.items())]
+    medians: dict[str, float | str] = {name: statistics.median(found) for name, found in sorted(counted_here.items())}
+    rows = [*medians.items(), *sorted(graph.log.header.unavailable.items())]
     if rows:
-        yield table((Column("Counter"), Column("Median per inference", number=True)), rows)
+        yield table((Column("Counter", _counter), Column("Median per inference", _median, number=True)), rows)
 
 
-def _counter(name: str, median: float) -> tuple[Cell, Cell]:
-    shown = time_text(median) if name.endswith("_ns") else digits(median)
-    return Cell(name.removesuffix("_ns"), name), Cell(shown, median)
+def _counter(row: tuple[str, float | str]) -> Text:
+    """Return what a counter is called, and why it cannot be here."""
+    name, found = row
+    return [name, run(found, "sub")] if isinstance(found, str) else name.removesuffix("_ns")
 
 
-def _unavailable(name: str, reason: str) -> tuple[Cell, Cell]:
-    return Cell([name, run(reason, "sub")], name), Cell([run("unavailable", "soft")])
+def _median(row: tuple[str, float | str]) -> Cell:
+    name, found = row
+    if isinstance(found, str):
+        return Cell([run("unavailable", "soft")])
+    return Cell(time_text(found) if name.endswith("_ns") else digits(found), found)

@@ -110,7 +110,10 @@ def _pictures(graph: GraphProfile) -> Block | None:
 
 def _spans(profile: Profile) -> Block | None:
     """Return the phases that logs have, such as those of a generation."""
-    columns = (Column("Phase"), Column("Start", "time", hint="after the first event"), Column("Duration", "time"))
+    columns = (
+        Column("Phase", lambda span: span.name),
+        Column("Start", lambda span: span.begun_ns - profile.begun_ns, "time", hint="after the first event"),
+        Column("Duration", lambda span: span.ended_ns - span.begun_ns, "time"),
+    )
     spans = [span for log in profile.logs for span in log.spans]
-    rows = [[span.name, span.begun_ns - profile.begun_ns, span.ended_ns - span.begun_ns] for span in spans[:1000]]
-    return table(columns, rows) if rows else None
+    return table(columns, spans[:1000]) if spans else None

@@ -92,8 +92,8 @@ def _inside(graph: GraphProfile) -> str:
 
 def finding_list(findings: Sequence[Finding]) -> Block | None:
     """Return the findings in their order, each with its share; None where there are none."""
-    columns = (Column("Share", wide=True), Column("Finding"))
-    return table(columns, [[[bar(one.share)], one.text] for one in findings]) if findings else None
+    columns = (Column("Share", lambda one: [bar(one.share)], wide=True), Column("Finding", lambda one: one.text))
+    return table(columns, findings) if findings else None
 
 
 def every_inference(graph: GraphProfile) -> Block | None:

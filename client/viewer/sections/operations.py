@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gputune.client.pages.blocks import Block, Cell, Column, bar, facts, key, run, table, text
@@ -20,44 +20,49 @@ MOST_NAMES = 40
 
 def by_op(shown: Shown, insights: Insights) -> Block:
     """Return a row for each op; for each kernel without a schematic."""
+    total_ns, gains = shown.groups[0].total_ns, insights.placed
     columns = [
-        Column("Op" if shown.plans else "Kernel"),
-        Column("Operations", "count", wide=True),
-        Column("Launches", "count", wide=True),
-        Column("Median µs", "micros", wide=True, hint="median of the sum of its operations"),
-        *_of_means("mean of the sum of its operations"),
+        Column("Op" if shown.plans else "Kernel", lambda group: [key(group.colour), group.name]),
+        Column("Operations", lambda group: len(group.operations), "count", wide=True),
+        Column("Launches", lambda group: sum(len(one.launches) for one in group.operations), "count", wide=True),
+        Column("Median µs", lambda group: group.median_ns, "micros", True, "median of the sum of its operations"),
+        Column("Mean µs", lambda group: group.mean_ns, "micros", hint="mean of the sum of its operations"),
+        _share(shown, total_ns),
     ]
-    columns += [Column("To gain µs", "micros", hint="time above the roofline")] if insights.placed else []
-    return table(columns, [_op(group, shown, insights) for group in shown.groups])
+    if gains:
+        columns.append(Column("To gain µs", lambda group: _gain_ns(group, gains), "micros", hint=_TO_GAIN))
+    return table(columns, shown.groups)
 
 
 def one_by_one(shown: Shown, insights: Insights) -> Iterator[Block]:
     """Yield a row for each operation, those with the most time where there are too many."""
-    columns = [
-        Column("Operation"),
-        Column("Median µs", "micros", wide=True),
-        *_of_means("mean of all inferences"),
-        Column("Launches", "count", wide=True),
-    ]
-    if shown.graph.inside:
-        columns.append(Column("Inside µs", "micros", wide=True, hint="median inside the persistent kernels"))
-    if shown.plans:
-        columns.append(Column("Alone µs", "micros", wide=True, hint="median when it was tuned alone"))
-    if insights.placed:
-        columns += [
-            Column("GFLOP/s", "tenth", wide=True),
-            Column("GB/s", "tenth", wide=True),
-            Column("Of roof", "share", wide=True, hint="share of what the roofline allows"),
-            Column("Bound by", wide=True),
-            Column("To gain µs", "micros", wide=True, hint="time above the roofline"),
-        ]
     every = sorted(shown.graph.operations, key=lambda one: -one.total_ns)
-    kept = every[:MOST_OPERATIONS]
+    columns = [
+        Column("Operation", lambda one: _named(one, shown)),
+        Column("Median µs", lambda one: one.median_ns, "micros", wide=True),
+        Column("Mean µs", lambda one: one.mean_ns, "micros", hint="mean of all inferences"),
+        _share(shown, every[0].total_ns),
+        Column("Launches", lambda one: len(one.launches), "count", wide=True),
+    ]
+    if inside := shown.graph.inside:
+        median = "median inside the persistent kernels"
+        columns.append(Column("Inside µs", lambda one: inside[one.name].median_ns, "micros", True, median))
+    if plans := shown.plans:
+        alone = _of(plans, lambda plan: plan.alone_ns)
+        columns.append(Column("Alone µs", alone, "micros", True, "median when it was tuned alone"))
+    if placed := insights.placed:
+        columns += [
+            Column("GFLOP/s", _of(placed, lambda row: row.gflops_per_s), "tenth", True),
+            Column("GB/s", _of(placed, lambda row: row.gbytes_per_s), "tenth", True),
+            Column("Of roof", _of(placed, lambda row: row.share), "share", True, "share of what the roofline allows"),
+            Column("Bound by", _of(placed, lambda row: row.bound), wide=True),
+            Column("To gain µs", _of(placed, gain_ns), "micros", True, _TO_GAIN),
+        ]
     yield table(
         columns,
-        [_operation(one, shown, insights, every[0].total_ns) for one in kept],
-        ids=[shown.row(one.name) for one in kept],
-        details=[[_details(one, shown, insights)] for one in kept],
+        every[:MOST_OPERATIONS],
+        ids=lambda one: shown.row(one.name),
+        details=lambda one: [_details(one, shown, insights)],
         filtered=True,
     )
     if len(every) > MOST_OPERATIONS:
@@ -65,9 +70,31 @@ def one_by_one(shown: Shown, insights: Insights) -> Iterator[Block]:
         yield text(said, "sub")
 
 
-def _of_means(hint: str) -> list[Column]:
-    """Return the columns of a mean, and of its share in the mean inference."""
-    return [Column("Mean µs", "micros", hint=hint), Column("Share", "share", hint="mean by the mean inference")]
+_TO_GAIN = "time above the roofline"
+
+
+def _of(known: Mapping[str, Any], value: Callable[[Any], Any]) -> Callable[[OperationTimes], Any]:
+    """Return what gives a value of what is known of an operation, None where nothing is."""
+    return lambda one: value(known[one.name]) if one.name in known else None
+
+
+def _gain_ns(group: Group, placed: Mapping[str, RooflineRow]) -> float:
+    return sum(gain_ns(placed[one.name]) for one in group.operations if one.name in placed)
+
+
+def _named(one: OperationTimes, shown: Shown) -> Cell:
+    group = shown.groups[shown.group_of[one.name]]
+    return Cell([one.name, run([key(group.colour), group.name], "under")], one.name)
+
+
+def _share(shown: Shown, most_ns: int) -> Column:
+    """Return the column of shares of the inferences; its bar is full for the row with the most."""
+
+    def cell(one: Group | OperationTimes) -> Cell:
+        share = shown.graph.share(one.total_ns)
+        return Cell([tenths(share), bar(one.total_ns / most_ns if most_ns > 0 else 0.0)], share)
+
+    return Column("Share", cell, hint="mean by the mean inference", number=True)
 
 
 def configuration_words(plan: OperationPlan) -> str:
@@ -78,38 +105,6 @@ def configuration_words(plan: OperationPlan) -> str:
     if not changed:
         return f"the default: {', '.join(kept)}" if kept else "no parameters"
     return f"{', '.join(changed)}{'; unchanged: ' if kept else ''}{', '.join(kept)}"
-
-
-def _op(group: Group, shown: Shown, insights: Insights) -> list[Any]:
-    total_ns = sum(gain_ns(insights.placed[one.name]) for one in group.operations if one.name in insights.placed)
-    row = [
-        Cell([key(group.colour), group.name], group.name),
-        len(group.operations),
-        sum(len(one.launches) for one in group.operations),
-        group.median_ns,
-        group.mean_ns,
-        _share(group.total_ns, shown, shown.groups[0].total_ns),
-    ]
-    return [*row, *([total_ns] if insights.placed else [])]
-
-
-def _operation(one: OperationTimes, shown: Shown, insights: Insights, most_ns: int) -> list[Any]:
-    plan, placed = shown.plans.get(one.name), insights.placed.get(one.name)
-    group, inside = shown.groups[shown.group_of[one.name]], shown.graph.inside.get(one.name)
-    row: list[Any] = [
-        Cell([one.name, run([key(group.colour), group.name], "under")], one.name),
-        one.median_ns,
-        one.mean_ns,
-        _share(one.total_ns, shown, most_ns),
-        len(one.launches),
-    ]
-    row += [inside.median_ns if inside else None] if shown.graph.inside else []
-    row += [plan.alone_ns if plan else None] if shown.plans else []
-    if insights.placed and placed is None:
-        row += [None] * 5
-    elif placed is not None:
-        row += [placed.gflops_per_s, placed.gbytes_per_s, placed.share, placed.bound, gain_ns(placed)]
-    return row
 
 
 def _details(one: OperationTimes, shown: Shown, insights: Insights) -> Block:
@@ -169,12 +164,6 @@ def _launches(one: OperationTimes, shown: Shown) -> str:
     ]
     places = f"{one.launches[0] + 1}" + (f" to {one.launches[-1] + 1}" if len(own) > 1 else "")
     return f"{counted(len(own), 'launch')}, {places}: {_joined(list(dict.fromkeys(said)))}"
-
-
-def _share(total_ns: int, shown: Shown, most_ns: int) -> Cell:
-    """Return a share of the inferences; its bar is full for the row with the most."""
-    share = shown.graph.share(total_ns)
-    return Cell([tenths(share), bar(total_ns / most_ns if most_ns > 0 else 0.0)], share)
 
 
 def _names(ran: Mapping[str, Any], default: Mapping[str, Any], changed: bool) -> list[str]:

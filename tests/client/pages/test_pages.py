@@ -127,5 +127,5 @@ def test_the_page_forbids_a_script_that_is_not_its_own(browser: Browser, tmp_pat
     ],
 )  # fmt: skip
 def test_a_column_says_how_its_numbers_are_written(form: str, value: float | None, shown: str) -> None:
-    (row,) = blocks.table([blocks.Column("x", form)], [[value]])["rows"]
+    (row,) = blocks.table([blocks.Column("x", lambda item: item, form)], [value])["rows"]
     assert row == [[shown.replace(" ", "\u00a0"), value]]
