@@ -35,6 +35,7 @@ class Lookups:
         lengths = self._lengths(by_length.nbytes(names))
         found = {past: by_length.at(names, past) for past in lengths}
         self._values = {name: {past: found[past][name] for past in lengths} for name in names}
+        self._read: list[tuple[Mapping[int, Array], str]] = []
 
     def _lengths(self, nbytes: int) -> list[int]:
         first, last = self._growing.first, self._growing.longest
@@ -59,7 +60,12 @@ class Lookups:
 
     def read(self, name: str) -> str:
         """Return the tensor in the new graph that has the value at the length."""
-        return self._writing.once(("looked up", name), lambda: self.written(self._values[name], name))
+        values = self._values[name]
+        for others, tensor in self._read:  # each layer may have its own of a mask
+            if all(np.array_equal(value, others[past]) for past, value in values.items()):
+                return tensor
+        self._read.append((values, self.written(values, name)))
+        return self._read[-1][1]
 
     def written(self, values: Mapping[int, Array], name: str) -> str:
         """Write a tensor that has these values at the lengths that were looked at. name: what computes them."""
@@ -84,7 +90,8 @@ class Lookups:
         length = writing.once(
             ("length as", last.dtype.name), lambda: writing.op("Cast", [writing.single()], to=_type(last))
         )
-        return writing.op("Add", [writing.op("Mul", [length, writing.value(steps)]), writing.value(start)])
+        risen = length if (steps == 1).all() else writing.op("Mul", [length, writing.value(steps)])
+        return writing.op("Add", [risen, writing.value(start)])
 
     def _shifted(self, values: Mapping[int, Array], last: Array) -> str:
         """Write what depends on the distance from the end: all values are the ends of the longest one."""
