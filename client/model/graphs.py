@@ -44,10 +44,8 @@ def _read(file: ModelFile, shapes: Mapping[str, tuple[int, ...]], narrow: bool) 
     if file.state is None:
         return read_model(file.path, shapes, file.values, narrow), None
     decoder = with_state(load(file.path, narrow), file.path, shapes, file.values, file.state)
-    static = {item.name for item in decoder.model.graph.input}
-    given = decoder.original.dimensions.at(0) if not decoder.length else {}
-    fixed = {name: value for name, value in file.values.items() if name in static}
-    return replace(import_model(decoder.model, file.path, given, fixed), states=decoder.states), decoder
+    static = import_model(decoder.model, file.path, *(({}, {}) if decoder.length else (shapes, file.values)))
+    return replace(static, states=decoder.states), decoder
 
 
 def cut_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Cut]:

@@ -282,9 +282,7 @@ def prefix() -> onnx.ModelProto:
 BATCH = {"batch_size": (1,)}
 MASKED = {"attention_mask": 1}
 
-DECODERS: Mapping[
-    str, tuple[Callable[[], onnx.ModelProto], Mapping[str, tuple[int, ...]], Mapping[str, npt.ArrayLike]]
-] = {
+DECODERS: Mapping[str, tuple[Callable[[], onnx.ModelProto], Mapping[str, tuple[int, ...]], Mapping[str, Any]]] = {
     "llama": (llama, BATCH, MASKED),
     "llama, mask kept": (llama, BATCH, {}),
     "gpt2": (gpt2, BATCH, {}),

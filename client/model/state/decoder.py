@@ -15,7 +15,7 @@ from gputune.client.model.graph import Array
 from gputune.client.model.importer import Imported, import_nodes, interface_of
 from gputune.client.model.model_files import StateChoice
 from gputune.client.model.state.appended import with_past
-from gputune.client.model.state.dimensions import Dimensions, Shape
+from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape
 from gputune.client.model.state.growing import measured, outline
 from gputune.client.model.state.pairs import joined, named, told
 from gputune.client.model.state.rewriting import rewritten
@@ -173,7 +173,7 @@ class _Growth:
             f"--state: input {name!r} grows with the past; a step takes its last {self.tokens} rows, and the state "
             f"keeps the others. If it is the same everywhere, --input_value {name}=1 saves that"
         )
-        return with_past(self.model.graph, name, axes[0], self.dimensions.growing)
+        return with_past(self.model.graph, name, axes[0], self.dimensions.growing or UNNAMED)
 
 
 def _fixed(

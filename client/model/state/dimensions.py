@@ -19,7 +19,7 @@ class Dimensions:
 
     interface: Interface
     sizes: Mapping[str, int]
-    growing: str
+    growing: str | None
     given: Mapping[str, Shape]
 
     @classmethod
@@ -29,7 +29,7 @@ class Dimensions:
         for name, one in interface.inputs.items():
             pairs = zip(one.dims or (), given.get(name, ()), strict=False)
             sizes |= {dim.symbol: size for dim, size in pairs if dim.symbol}
-        return cls(interface, sizes, "", {name: shape for name, shape in given.items() if name in interface.inputs})
+        return cls(interface, sizes, None, {name: shape for name, shape in given.items() if name in interface.inputs})
 
     @classmethod
     def of(cls, path: Path, interface: Interface, given: Mapping[str, Shape], pasts: Collection[str]) -> "Dimensions":
@@ -57,12 +57,12 @@ class Dimensions:
     def at(self, past: int, more: Mapping[str, int] | None = None) -> dict[str, Shape]:
         """Return the shapes of all inputs of which they are known, at a length of the past. more: other sizes of
         dimensions than those that are known."""
-        sizes = {**self.sizes, **(more or {}), self.growing: past}
+        sizes = {**self.sizes, **(more or {})} | ({} if self.growing is None else {self.growing: past})
         found = {}
         for name, one in self.interface.inputs.items():
             given = self.given.get(name, (None,) * len(one.dims or ()))
             shape = [
-                size if (size := self._size(dim.symbol, dim.size, sizes)) is not None else own
+                own if own is not None and not dim.symbol else self._size(dim.symbol, dim.size, sizes)
                 for dim, own in zip(one.dims or (), given, strict=False)
             ]
             if None not in shape and one.dims is not None:
@@ -77,7 +77,7 @@ class Dimensions:
     def _size(symbol: str, size: int | None, sizes: Mapping[str, int]) -> int | None:
         """Return the size of a dimension: a number, a name, or a sum of such."""
         if size is not None or symbol in sizes:
-            return sizes.get(symbol, size)
+            return sizes[symbol] if size is None else size
         parts = [part.strip() for part in symbol.split("+")]
         numbers = [int(part) if part.isdecimal() else sizes.get(part) for part in parts]
         known = [number for number in numbers if number is not None]

@@ -74,13 +74,20 @@ def test_a_prefix_without_a_past_is_that_of_exact_lengths(tmp_path: Path) -> Non
 FIXED = "(float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) { hn = Add (x, h) y = Tanh (hn) }"
 
 
-def test_a_state_that_does_not_grow_is_known_by_its_names(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> small {FIXED}'), path)
-    decoder = with_state(load(path), path, {}, {}, StateChoice(0, (("h", "hn"),)))
+@pytest.mark.parametrize("shapes", [{}, {"x": (1, 4), "h": (1, 4)}])
+def test_a_state_that_does_not_grow_is_known_by_its_names(shapes: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    path, model = (
+        tmp_path / "model.onnx",
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> small {FIXED}'),
+    )
+    for item in model.graph.input if shapes else ():  # a dimension without a name
+        item.type.tensor_type.shape.dim[0].Clear()
+    onnx.save(model, path)
+    decoder = with_state(load(path), path, shapes, {}, StateChoice(0, (("h", "hn"),)))
     assert decoder.states is not None
     assert [(one.input, one.output, one.axis) for one in decoder.states.pairs] == [("h", "hn", -1)]
-    assert steps_of(decoder, tmp_path).verify(Oracle(path).run)["hn"].values == 8 * 4
+    assert shapes or steps_of(decoder, tmp_path).verify(Oracle(path).run)["hn"].values == 8 * 4
+    assert decoder.original.dimensions.at(3) == {"x": (1, 4), "h": (1, 4)}
 
 
 def test_records_say_what_a_step_adds(tmp_path: Path) -> None:
