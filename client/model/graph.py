@@ -100,10 +100,10 @@ ONE_FOR_ZERO = "OneForZero"
 
 @dataclass(frozen=True)
 class Scaled:
-    """A constant that was dequantised: whole `numbers`, from which `zeros` are taken away, times `scales`.
+    """A constant that is whole `numbers`, from which `zeros` are taken away, times `scales`.
 
     Both have as many axes as the numbers and repeat along those of size 1; along `axis` each of them is for `block`
-    neighbours. No zeros are zero, no scales are one.
+    neighbours. No zeros are zero, no scales are one. `dequantised`: whether a DequantizeLinear says so.
     """
 
     numbers: Array
@@ -111,6 +111,7 @@ class Scaled:
     zeros: Array | None = None
     axis: int = 0
     block: int = 1
+    dequantised: bool = False
 
     @property
     def whole(self) -> Array:
@@ -122,11 +123,15 @@ class Scaled:
         """Return it with its axes in another order; None: the reverse one."""
         order = order or range(self.numbers.ndim)[::-1]
         scales, zeros = (None if each is None else each.transpose(order) for each in (self.scales, self.zeros))
-        return Scaled(self.numbers.transpose(order), scales, zeros, list(order).index(self.axis), self.block)
+        axis = list(order).index(self.axis)
+        return replace(self, numbers=self.numbers.transpose(order), scales=scales, zeros=zeros, axis=axis)
 
     def times(self, factors: Array) -> "Scaled | None":
-        """Return it multiplied along its last axis; None where it has no scales."""
-        return None if self.scales is None else replace(self, scales=as_constant(self.scales * factors))
+        """Return it multiplied by what broadcasts to it; None where that differs within a block."""
+        padded = factors.reshape((1,) * (self.numbers.ndim - factors.ndim) + factors.shape)
+        if self.block > 1 and padded.shape[self.axis] > 1:
+            return None
+        return replace(self, scales=as_constant(padded if self.scales is None else self.scales * padded))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Compute the constant parts of a model with onnx's reference evaluator, within memory limits."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -79,19 +80,31 @@ def as_scaled(node: onnx.NodeProto, constants: Mapping[str, Array], known: Mappi
     constants: what the node reads and computes. known: those that are so."""
     if node.op_type == "DequantizeLinear":
         return _dequantised(node, constants)
-    source = known.get(node.input[0]) if node.input else None
-    if source is None:
+    if node.op_type == "Cast":
+        number, result = constants[node.input[0]], constants[node.output[0]]
+        return Scaled(number) if number.dtype.name in ("int8", "uint8") and "float" in result.dtype.name else None
+    names = [name for name in node.input if name in known]
+    if not names:
         return None
-    shape = constants[node.output[0]].shape
+    source, shape = known[names[0]], constants[node.output[0]].shape
+    if node.op_type in ("Mul", "Sub"):
+        other = constants[node.input[0 if node.input[0] != names[0] else 1]]
+        if shape != source.numbers.shape or other.ndim > len(shape):
+            return None
+        if node.op_type == "Mul":
+            return source.times(other)
+        bare = source.scales is None and source.zeros is None and node.input[0] == names[0]
+        points = other.reshape((1,) * (len(shape) - other.ndim) + other.shape)
+        return replace(source, zeros=points.astype(np.int64)) if bare and (points == np.rint(points)).all() else None
     if node.op_type == "Transpose":
-        order = next((tuple(item.ints) for item in node.attribute if item.name == "perm"), None)
-        return source.turned(order)
-    if node.op_type == "Identity":
+        return source.turned(next((tuple(item.ints) for item in node.attribute if item.name == "perm"), None))
+    if node.op_type == "Identity" or (node.op_type in _RESHAPES and shape == source.numbers.shape):
         return source
     if node.op_type in _RESHAPES and source.scales is not None and source.scales.size == 1 and source.block == 1:
         ones = (1,) * len(shape)
         zeros = None if source.zeros is None else source.zeros.reshape(ones)
-        return Scaled(source.numbers.reshape(shape), source.scales.reshape(ones), zeros)
+        numbers = source.numbers.reshape(shape)
+        return replace(source, numbers=numbers, scales=source.scales.reshape(ones), zeros=zeros, axis=0)
     return None
 
 
@@ -108,4 +121,4 @@ def _dequantised(node: onnx.NodeProto, constants: Mapping[str, Array]) -> Scaled
         shape[axis] = scales.size
     numbers = stored if stored.dtype.kind in "iu" else stored.astype(np.int8)  # those of 4 bits are no type of numpy's
     given = zeros[0].astype(np.int64).reshape(shape) if zeros and np.any(zeros[0].astype(np.int64)) else None
-    return Scaled(numbers, scales.reshape(shape), given, axis % max(stored.ndim, 1), block)
+    return Scaled(numbers, scales.reshape(shape), given, axis % max(stored.ndim, 1), block, dequantised=True)

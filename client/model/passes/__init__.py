@@ -14,6 +14,7 @@ from gputune.client.model.passes.fold_affine import fold_affine
 from gputune.client.model.passes.fold_depth import fold_depth
 from gputune.client.model.passes.fuse_elementwise import fuse_elementwise
 from gputune.client.model.passes.gated import recognise_gated
+from gputune.client.model.passes.gather_numbers import gather_numbers
 from gputune.client.model.passes.joined_maps import pool_parts
 from gputune.client.model.passes.layer_norm import recognise_layer_norm
 from gputune.client.model.passes.lift_lines import lift_lines
@@ -32,6 +33,7 @@ from gputune.client.model.passes.without_encodings import without_encodings
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     without_encodings,  # before integers are computed, of which it needs fewer
     in_whole_numbers,  # before all others, which know floats and no quantised numbers
+    gather_numbers,  # behind both, which know no gathers of whole numbers
     project_inputs,  # before the rest: the product that it makes is one like any other
     look_up_one_hot,  # before its product is one of many forms
     one_form,  # first: everything behind it knows one spelling of each operator

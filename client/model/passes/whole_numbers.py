@@ -67,7 +67,7 @@ class WholeNumbers(Work):
         self.sums: dict[str, Sum] = {}
         self.rounded: dict[str, str] = {}
         self.kept: set[str] = set()
-        self.dequantised = set(graph.scaled)
+        self.dequantised = {name for name, each in graph.scaled.items() if each.dequantised}
         self.inexact: set[str] = set()
         self.exceptions: dict[str, Refusal] = {}
         roundings = [node for node in graph.nodes if node.op in ("Ceil", "Floor", "Round")]
@@ -287,7 +287,7 @@ class WholeNumbers(Work):
         if (known := self.values.get(tensor)) is not None:
             return Factor(known.tensor, known.most, np.asarray(known.scale)) if known.most <= 255 else None
         scaled = self.graph.scaled.get(tensor)
-        if scaled is None or scaled.block > 1 or scaled.scales is None or scaled.scales.dtype != np.float32:
+        if scaled is None or scaled.scales is None or not _is_plain(scaled):
             return None
         numbers = scaled.whole
         most = int(np.abs(numbers).max(initial=0))
@@ -314,12 +314,17 @@ class WholeNumbers(Work):
         self.stored(node, whole, zero, output)
 
 
+def _is_plain(scaled: Scaled) -> bool:
+    """Return whether a DequantizeLinear made a constant by scales of float32, and not by blocks."""
+    return scaled.dequantised and scaled.block == 1 and scaled.scales is not None and scaled.scales.dtype == np.float32
+
+
 def _is_of(bias: Scaled, factor: Array) -> bool:
     """Return whether a bias has the scales of sums, but for how they were rounded."""
     width = bias.numbers.shape[-1] if bias.numbers.ndim else 1
     if (
         bias.scales is None
-        or bias.block > 1
+        or not _is_plain(bias)
         or bias.numbers.size != width
         or factor.size not in (1, width)
         or bias.scales.size not in (1, width)

@@ -1,6 +1,7 @@
 """Define products and gathers of com.microsoft whose weights have a few bits, and a scale for each block of them.
 
-Weights are dequantised when the model is read, so they are floats in the context.
+Weights are dequantised when the model is read. What is known of their numbers and scales brings them back
+(importer/folding.py), so that they stay as short on the device.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,26 +66,18 @@ def _gather(use: Use) -> str:
     rows, blocks = 1, -(-columns // size)
     for length in shape[:-1]:
         rows *= length
-    floats = use.float_type
-    numbers = (
-        _unpacked(use, use.reshaped("i0", rows, -1), bits, rows, columns)
-        if packed
-        else use.reshaped("i0", rows, columns)
-    )
-    numbers = use.cast(numbers, floats)
-    scales = use.cast(use.reshaped("i2", rows, blocks, 1), floats)
-    zeros = use.number(1 << (bits - 1) if packed else 0)
+    numbers = use.reshaped("i0", rows, -1)
+    if packed:
+        numbers = _unpacked(use, numbers, bits, rows, columns)
+    scales, zeros = use.reshaped("i2", rows, blocks), ""
     if use.has(3):
         flat = use.reshaped("i3", rows, -1)
-        zeros = use.cast(_unpacked(use, flat, bits, rows, blocks) if packed else flat, floats)
-        zeros = use.reshaped(zeros, rows, blocks, 1)
-    padded = numbers
-    if blocks * size > columns:
-        none = use.let(f"Expand({use.number(0)}, {use.ints(rows, blocks * size - columns)})")
-        padded = use.let(f"Concat<axis = 1>({numbers}, {none})")
-    apart = use.reshaped(padded, rows, blocks, size)
-    values = use.let(f"Mul({use.let(f'Sub({apart}, {zeros})')}, {scales})")
-    table = use.reshaped(use.cut(use.reshaped(values, rows, -1), 1, 0, columns), *shape[:-1], columns)
+        zeros = _unpacked(use, flat, bits, rows, blocks) if packed else flat
+    elif packed:
+        middle = use.cast(use.integer(1 << (bits - 1)), TensorProto.UINT8)
+        zeros = use.let(f"Expand({middle}, {use.ints(rows, blocks)})")
+    table = use.let(use.call(f"DequantizeLinear<axis = 1, block_size = {size}>", numbers, scales, zeros))
+    table = use.reshaped(table, *shape[:-1], columns)
     return f"y = Gather<axis = {axis}>({table}, i1)"
 
 
