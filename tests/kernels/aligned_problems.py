@@ -28,6 +28,7 @@ from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
 
+from .attention_problems import ATTENTIONS
 from .batched_problems import BATCHED, batched
 from .problems import GATED, RELU, RESIDUAL
 
@@ -38,6 +39,7 @@ REQUANTISED = Chain((Step("whole"), Step("mul", operand=0, channels=24), Step("s
 ALIGNED: tuple[tuple[str, Any, int], ...] = (
     ("ArgMax", ArgProblem(2, 37, 12, last=True), 4),
     ("ArgMax", ArgProblem(3, 40, 1), 8),
+    ("Attention", ATTENTIONS["thirds"], 4),
     ("MatMul", BATCHED["heads-merged"], 8),
     ("MatMul", BATCHED["heads"], 2),
     # rows of b begin at its element 2, and rows of the output 12 elements apart

@@ -29,6 +29,7 @@ from gputune.kernels.ops.top import TopProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
 
+from .attention_problems import ATTENTIONS
 from .batched_problems import BATCHED, TILES
 from .inverted_residual_problems import INVERTED
 from .problems import CONVS, DEPTHWISE, GATED, MATMULS, RELU, RESIDUAL
@@ -128,6 +129,7 @@ DIFFICULT: Mapping[str, Mapping[str, Any]] = {
         "long": ArgProblem(3, 1003, 1, last=True),
         "long-hardmax": ArgProblem(3, 101, 7, one_hot=True),
     },
+    "Attention": ATTENTIONS,
     "Concat": {
         "even": ConcatProblem(35, (24, 24, 24, 24)),
         "odd": ConcatProblem(17, (3, 1, 64)),

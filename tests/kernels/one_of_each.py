@@ -25,6 +25,7 @@ from gputune.kernels.ops.top import TopProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
 
+from .attention_problems import ATTENTIONS
 from .problems import CASES, RESIDUAL
 
 TANH = Chain((Step("tanh"),))
@@ -32,6 +33,7 @@ SIGMOID = Chain((Step("sigmoid"),))
 
 ONE_OF_EACH = {op: problem for op, _, problem in CASES} | {
     "ArgMax": ArgProblem(2, 37, 7, last=True),
+    "Attention": ATTENTIONS["mask-of-queries"],
     "Concat": ConcatProblem(300, (5, 16, 7, 33)),
     "ConvTranspose": ConvTransposeProblem(2, 5, 6, 7, 5, (3, 3), (2, 2), (10, 11), (1, 1), bias=True),
     "Elementwise": ElementwiseProblem(

@@ -20,6 +20,7 @@ from gputune.kernels.ops.resize import ResizeProblem
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.space import TuningSpace
 from gputune.kernels.tiling.workgroups import registers
+from tests.kernels.attention_problems import ATTENTIONS
 from tests.kernels.batched_problems import batched
 from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
@@ -46,7 +47,8 @@ def test_no_default_is_illegal(width: int, units: int, monkeypatch: pytest.Monke
     separable = [("SeparableConv", name, problem) for name, problem in SEPARABLE.items()]
     inverted = [("InvertedResidual", name, problem) for name, problem in INVERTED.items()]
     sevens = DepthwiseProblem(1, 112, 112, 32, (7, 7), (7, 7))
-    for op, _, problem in [*CASES, *separable, *inverted, ("DepthwiseConv", "", sevens)]:
+    attentions = [("Attention", name, problem) for name, problem in ATTENTIONS.items()]
+    for op, _, problem in [*CASES, *attentions, *separable, *inverted, ("DepthwiseConv", "", sevens)]:
         family_of(op).default(problem, limits)
 
 

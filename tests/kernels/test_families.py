@@ -32,13 +32,14 @@ from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.space import ChoiceSpace, Configuration, configuration_key
 
-from . import inverted_residual_problems, separable_problems
+from . import attention_problems, inverted_residual_problems, separable_problems
 from .difficult import ADD, DIFFICULT
 from .one_of_each import ONE_OF_EACH
 from .problems import DEVICES
 
 LARGE: list[tuple[str, Any]] = [
     ("ArgMax", ArgProblem(2, 30_000, 1)),
+    *(("Attention", problem) for problem in attention_problems.REAL.values()),
     ("Concat", ConcatProblem(400, (100_000, 7))),
     ("Concat", ConcatProblem(9, (5,) * 64)),
     ("Elementwise", ElementwiseProblem((1, 28, 28, 96), ((1, 1, 1, 96),), (1, 28, 28, 96), ADD)),

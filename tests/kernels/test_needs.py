@@ -14,6 +14,7 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Launch, Needs
 from gputune.kernels.space import Parameter, TuningSpace
 from gputune.kernels.tiling.streaming import Declared
+from tests.kernels.attention_problems import ATTENTIONS
 from tests.kernels.batched_problems import BATCHED
 from tests.kernels.drawing import drawn
 from tests.kernels.inverted_residual_problems import INVERTED
@@ -27,6 +28,7 @@ PROBLEMS = [
     *((op, problem) for op, _, problem in CASES),
     *(("MatMul", problem) for problem in BATCHED.values()),
     *(("InvertedResidual", problem) for problem in INVERTED.values()),
+    *(("Attention", problem) for problem in ATTENTIONS.values()),
     *(("Recurrent", problem) for problem in RECURRENT.values()),
     *(("SeparableConv", problem) for problem in SEPARABLE.values()),
 ]

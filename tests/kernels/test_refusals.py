@@ -29,6 +29,7 @@ from gputune.kernels.ops.top import TopProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
 
+from .attention_problems import ATTENTIONS
 from .batched_problems import BATCHED
 from .inverted_residual_problems import INVERTED
 from .one_of_each import ONE_OF_EACH
@@ -264,6 +265,23 @@ REFUSED: list[tuple[Any, list[tuple[dict[str, Any], str]]]] = [
             ({"height": 2}, "does not fit"),
             ({"depthwise_epilogue": RESIDUAL}, "without operands that is defined everywhere"),
             ({"depthwise_epilogue": Chain((Step("sqrt"),))}, "without operands that is defined everywhere"),
+        ],
+    ),
+    (
+        ATTENTIONS["mask-of-keys"],
+        [
+            ({"rows": 0}, "positive sizes"),
+            ({"scores": Chain((Step("relu"),))}, "steps for 0 operands"),
+            ({"keys": 19}, "beyond the 1152 elements of key"),
+            *(
+                ({"places": replace(ATTENTIONS["mask-of-keys"].places, **change)}, why)
+                for change, why in (
+                    ({"query_steps": (1, 1, 1)}, "4 steps per tensor, none negative"),
+                    ({"value_steps": (864, 24, 48, 2)}, "side by side"),
+                    ({"operand_steps": ((18, 0, 0, 2),)}, "along keys"),
+                    ({"output_steps": (480, 24, 24, 1)}, "do not reach each element once"),
+                )
+            ),
         ],
     ),
     (SoftmaxProblem(1, 2, 3), [({"outer": 0}, "positive")]),

@@ -30,7 +30,7 @@ from gputune.kernels.space import (
 )
 from gputune.kernels.template import template
 
-from . import inverted_residual_problems, separable_problems
+from . import attention_problems, inverted_residual_problems, separable_problems
 from .one_of_each import ONE_OF_EACH
 from .problems import CASES, CPU, DEVICES, GPU, RELU
 
@@ -53,6 +53,7 @@ REAL = [
 ]
 
 FUSED: list[tuple[str, Any]] = [
+    *(("Attention", problem) for name, problem in attention_problems.REAL.items() if name != "decoder"),
     *(("InvertedResidual", problem) for problem in inverted_residual_problems.REAL.values()),
     *(("SeparableConv", problem) for problem in separable_problems.REAL.values()),
 ]

@@ -101,6 +101,12 @@ _IDLE = (
 
 _LITTLE = (
     Known(
+        "Attention",
+        "enough_arithmetic",
+        "64 keys of 256 numbers do not fit local memory, and fewer are read for as many rows",
+        problems=("wide-heads",),
+    ),
+    Known(
         "MatMul",
         "enough_arithmetic",
         "there are 16 columns, and others would not exist",
@@ -122,7 +128,7 @@ KNOWN: tuple[Known, ...] = (
     *_IDLE,
     *(
         Known(family, "no_spills", LARGE, devices=INTEL)
-        for family in ("Conv", "ConvTranspose", "InvertedResidual", "MatMul")
+        for family in ("Attention", "Conv", "ConvTranspose", "InvertedResidual", "MatMul")
     ),
     Known(
         "Conv",

@@ -8,6 +8,7 @@ from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem
 from gputune.kernels.ops.arg import ArgProblem
+from gputune.kernels.ops.attention import AttentionPlaces, AttentionProblem
 from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
@@ -83,6 +84,13 @@ def _heads(heads: int, tokens: int, width: int, merged: bool) -> MatMulProblem:
     return MatMulProblem(tokens, width, tokens, places=places)
 
 
+def _attention(heads: int, tokens: int, width: int) -> AttentionProblem:
+    """An attention in [token, head, number], whose scores are scaled."""
+    whole, steps = heads * width * tokens, (width, heads * width, 1)
+    places = AttentionPlaces((heads,), steps, steps, steps, steps, (whole,) * 3)
+    return AttentionProblem(tokens, tokens, width, width, places, Chain((Step("mul", (width**-0.5,)),)))
+
+
 def _all() -> Iterator[Named]:
     of: dict[str, dict[str, Any]] = {
         "Conv": {
@@ -108,6 +116,12 @@ def _all() -> Iterator[Named]:
             "vit-values": _heads(12, 197, 64, merged=True),
             "minilm-scores": _heads(12, 128, 32, merged=False),
             "minilm-values": _heads(12, 128, 32, merged=True),
+        },
+        "Attention": {
+            "vit-heads": _attention(12, 197, 64),
+            "minilm-heads": _attention(12, 128, 32),
+            "decoder-heads": _attention(8, 512, 128),
+            "wide-heads": _attention(8, 512, 256),
         },
         "DepthwiseConv": {
             "mobilenet-112": _depthwise(112, 32),

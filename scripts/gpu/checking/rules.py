@@ -30,6 +30,7 @@ LEAST_WARPS, NEAR_A_STEP = 8, 4
 for another work-group are not worth it."""
 
 LEAST_RATIO: Mapping[str, tuple[float, float]] = {
+    "attention_local": (8, 6),
     "matmul_local": (8, 6),
     "conv_local": (8, 6),
 }
