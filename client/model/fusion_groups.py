@@ -1,8 +1,9 @@
 """Find operations of a plan that one kernel could compute: fewer launches may be faster, or not.
 
 Passes always fuse epilogues (bias, activation, residual sum, scale and shift), because that never loses. The groups
-here can lose, because something is computed twice: a depthwise convolution with the 1x1 convolution after it, and both
-with the 1x1 convolution before them. Measurement decides. To add an alternative, write a family for the fused
+here can lose. Some compute something twice: a depthwise convolution with the 1x1 convolution after it, and both with
+the 1x1 convolution before them. Attention, which is two products and the softmax between them, has fewer sums at the
+same time. Measurement decides. To add an alternative, write a family for the fused
 computation and a finder in this module.
 """
 
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gputune.client.model.lowering.attending import fused_attention
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.separable import SeparableProblem
@@ -72,6 +74,13 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
         found = writers.get(tensor)
         return found if found is not None and found.task.op == op and reads[tensor] == 1 else None
 
+    for values in plan.operations:
+        if values.task.op == "MatMul" and (softmax := producer(values, "a", "Softmax")):
+            masks = producer(softmax, "input", "Elementwise")
+            scores = producer(masks or softmax, "input", "MatMul")
+            attention = scores and _attention(scores, masks, softmax, values)
+            if attention:
+                yield attention
     for project in plan.operations:
         if project.task.op == "MatMul" and (depthwise := producer(project, "a", "DepthwiseConv")):
             separable = _separable(depthwise, project)
@@ -79,6 +88,19 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
                 yield separable
                 if expand := producer(depthwise, "input", "MatMul"):
                     yield from _inverted_residual(expand, separable)
+
+
+def _attention(scores: Operation, masks: Operation | None, softmax: Operation, values: Operation) -> Group | None:
+    """Return two products and the softmax between them, unless no kernel can be all of them."""
+    between = None if masks is None else masks.task.problem
+    problem = fused_attention(scores.task.problem, between, softmax.task.problem, values.task.problem)
+    if problem is None:
+        return None
+    operands = [one.inputs[name] for one in (scores, masks) if one for name in sorted(one.inputs) if "operand" in name]
+    inputs = {"query": scores.inputs["a"], "key": scores.inputs["b"], "value": values.inputs["b"]}
+    inputs |= dict(zip(problem.scores.operand_names, operands, strict=True))
+    parts = (scores, softmax, values) if masks is None else (scores, masks, softmax, values)
+    return _group(parts, "Attention", problem, inputs)
 
 
 def _separable(depthwise: Operation, project: Operation) -> Group | None:

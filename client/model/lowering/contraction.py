@@ -5,7 +5,7 @@ the left input and the output belongs to the rows, and an axis of the right inpu
 other axes are summed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.kernels.chain import Chain
@@ -19,17 +19,18 @@ Part = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """One or more letters whose axes are one: how long it is, and its steps in a, b, the output and the operands."""
+class Axis:
+    """One or more letters whose axes are one: how long it is, and its steps in each tensor; of a product in a, b, the
+    output and the operands."""
 
     size: int
     steps: tuple[int, ...]
 
-    def joined(self, inner: "_Axis") -> "_Axis | None":
+    def joined(self, inner: "Axis") -> "Axis | None":
         """Return this axis and the one inside of it as one, None where they do not lie behind one another in every
         tensor."""
         if all(outer == step * inner.size for outer, step in zip(self.steps, inner.steps, strict=True)):
-            return _Axis(self.size * inner.size, inner.steps)
+            return Axis(self.size * inner.size, inner.steps)
         return None
 
 
@@ -73,26 +74,26 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chai
     Raises ValueError for a sum over axes that no single step leads along.
     """
     axes = [
-        _Axis(size, tuple(tensor.steps.get(letter, 0) for tensor in tensors))
+        Axis(size, tuple(tensor.steps.get(letter, 0) for tensor in tensors))
         for letter, size in sizes.items()
         if size > 1
     ]
-    rows = list(_joined([axis for axis in axes if axis.steps[2] and axis.steps[0] and not axis.steps[1]], 2))
-    columns = list(_joined([axis for axis in axes if axis.steps[2] and axis.steps[1] and not axis.steps[0]], 2))
+    rows = list(joined_axes([axis for axis in axes if axis.steps[2] and axis.steps[0] and not axis.steps[1]], 2))
+    columns = list(joined_axes([axis for axis in axes if axis.steps[2] and axis.steps[1] and not axis.steps[0]], 2))
     batch = [axis for axis in axes if axis.steps[0] and axis.steps[1] and axis.steps[2]]
-    sums = list(_joined([axis for axis in axes if not axis.steps[2]], 0))
+    sums = list(joined_axes([axis for axis in axes if not axis.steps[2]], 0))
     if len(sums) > 1:
         raise ValueError("it sums over axes that are not adjacent; transpose and reshape its inputs first")
     along = [axis.steps[2] for axis in columns]
     swap = not columns or (1 not in along and any(axis.steps[2] == 1 for axis in rows))
     if swap:
         rows, columns, batch, sums = ([_swapped(axis) for axis in group] for group in (columns, rows, batch, sums))
-    one = _Axis(1, (0,) * len(tensors))
+    one = Axis(1, (0,) * len(tensors))
     row = max(rows, key=lambda axis: axis.size, default=one)
-    column = max(columns, key=lambda axis: (axis.steps[2] == 1, axis.size), default=_Axis(1, (0, 1, 1, *one.steps[3:])))
+    column = max(columns, key=lambda axis: (axis.steps[2] == 1, axis.size), default=Axis(1, (0, 1, 1, *one.steps[3:])))
     depth = sums[0] if sums else one
     others = [axis for axis in (*rows, *columns) if axis not in (row, column)]
-    outer = list(_joined([*batch, *others], 2))
+    outer = list(joined_axes([*batch, *others], 2))
     a, b, output, *operands = (
         tuple(axis.steps[tensor] for axis in (*outer, *matrix))
         for tensor, matrix in enumerate([(row, depth), (depth, column), *[(row, column)] * (len(tensors) - 2)])
@@ -110,14 +111,14 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chai
     return Product(MatMulProblem(row.size, depth.size, column.size, epilogue=chain, places=places), not swap)
 
 
-def _swapped(axis: _Axis) -> _Axis:
+def _swapped(axis: Axis) -> Axis:
     left, right, *others = axis.steps
-    return _Axis(axis.size, (right, left, *others))
+    return Axis(axis.size, (right, left, *others))
 
 
-def _joined(axes: Sequence[_Axis], tensor: int) -> Iterator[_Axis]:
+def joined_axes(axes: Iterable[Axis], tensor: int) -> Iterator[Axis]:
     """Yield the axes from the outermost to the innermost one in a tensor, with neighbours as one where they can be."""
-    last: _Axis | None = None
+    last: Axis | None = None
     for axis in sorted(axes, key=lambda axis: axis.steps[tensor], reverse=True):
         both = last.joined(axis) if last else None
         if last and not both:
