@@ -50,6 +50,11 @@ ARGUMENT_FORMS: tuple[ArgumentForm, ...] = get_args(ArgumentForm)
 OFFSET_BYTES = 16
 """The unit of the offsets of a kernel that takes a buffer as the whole of its arena and an offset."""
 
+Sharing = Literal["auto", "each", "one"]
+"""Which launches of a context share a program: those for which that is cheaper on the device, none, or as many as go
+into one."""
+SHARING: tuple[Sharing, ...] = get_args(Sharing)
+
 Standard = Literal["CL1.2", "CL3.0"]
 STANDARDS: tuple[Standard, ...] = ("CL1.2", "CL3.0")
 """Versions of OpenCL C, the oldest first. A device of OpenCL 3 need not know 2.0."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import MOST_STAGES, ArgumentForm, Launch, Needs, Variant, as_stage
+from gputune.core.launches import MOST_STAGES, ArgumentForm, Launch, Needs, Sharing, Variant, as_stage
 from gputune.core.quirks import device_fence, groups_at_once, quirks_of, usual_form
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Instance
@@ -42,11 +42,6 @@ PORTABLE_ALIGNMENT = 4096
 """Offsets are multiples of this at least, so that a context can be loaded on a device with a larger alignment than that
 of the device it was made on."""
 
-
-Sharing = Literal["auto", "each", "one"]
-"""Which launches of a context share a program: those for which that is cheaper on the device, none, or as many as go
-into one."""
-SHARING: tuple[Sharing, ...] = get_args(Sharing)
 
 KERNELS_TOGETHER = 32
 """In a program at most, where launches share programs because a driver charges for each: a U-Net of 207 tasks takes

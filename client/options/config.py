@@ -31,7 +31,7 @@ from gputune.client.options.tuning import MODE, TuningOptions
 from gputune.client.strict_json import a_path, a_text
 from gputune.client.suggestions import instead
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
-from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
+from gputune.core.launches import ARGUMENT_FORMS, SHARING, ArgumentForm, Sharing
 from gputune.core.precision import EXACT, STORED
 
 SEARCH_STEPS = 4000
@@ -266,6 +266,11 @@ class Config:
         choice(MEASURED, *ARGUMENT_FORMS, value=", ".join(f'`"{one}"`' for one in (MEASURED, *ARGUMENT_FORMS))),
         key_help="how [launches are given](fast_networks.md#arguments-of-launches) what lies in arenas (default: "
         '`"measured"`, on CPUs `"sub_buffers"`)',
+    )
+    programs: Sharing = _key(
+        SHARING[0],
+        choice(*SHARING, value=", ".join(f'`"{one}"`' for one in SHARING)),
+        key_help='which launches share a [program](fast_networks.md#programs) (default: `"auto"`)',
     )
     enable_spill_fill_buffer: bool = _key(
         False,

@@ -42,21 +42,23 @@ def main(record: Record) -> None:
     for name in NETWORKS:
         if (path := folder / f"{name}.bin").exists() and record.left > 1:
             record.attempt(name, functools.partial(_network, loop, path, turns))
-    record.attempt(UNTUNED, lambda: _network(loop, _made(record, folder, UNTUNED, "gputune"), turns))
+    record.attempt(UNTUNED, lambda: _network(loop, _made(record, folder, UNTUNED, {}), turns))
     record.attempt(EAGER, lambda: _elsewhere(folder / f"{UNTUNED}.bin", turns, LOADING))
-    together = "gpu.phases.one_program"
+    together = {"programs": "one"}
     record.attempt(TOGETHER, lambda: _network(loop, _made(record, folder, TOGETHER, together), turns))
     for name in (*NETWORKS, UNTUNED, EAGER, TOGETHER):
         if (found := record.get(name)) is not None:
             record.say(f"{name}: {found}")
 
 
-def _made(record: Record, folder: Path, name: str, module: str) -> Path:
-    """Make an untuned context of SqueezeNet by a module that runs gputune's commands."""
+def _made(record: Record, folder: Path, name: str, config: Mapping[str, str]) -> Path:
+    """Make an untuned context of SqueezeNet. config: the content of its config file."""
     model = (tune_models.small if record.rehearse else classic_models.squeezenet)()
-    command = [sys.executable, "-m", module, "context-binary-generator", "--model", str(model.path)]
+    asked = folder / f"{name}.json"
+    asked.write_text(json.dumps(config), encoding="utf-8")
+    command = [sys.executable, "-m", "gputune", "context-binary-generator", "--model", str(model.path)]
     command += ["--tuning_effort", "none", "--binary_file", name, "--output_dir", str(folder)]
-    subprocess.run(command, check=True)
+    subprocess.run([*command, "--config_file", str(asked)], check=True)
     return folder / f"{name}.bin"
 
 

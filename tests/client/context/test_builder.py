@@ -16,6 +16,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.core.launches import Sharing
 from gputune.kernels import catalogue
 from gputune.kernels.catalogue import Packaged, family_of
 from gputune.kernels.family import TensorSpec
@@ -98,7 +99,7 @@ def test_a_constant_that_no_allocation_holds_names_its_operation(tmp_path: Path)
 
 
 @pytest.mark.parametrize("sharing", ["auto", "one"])
-def test_launches_share_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: builder.Sharing) -> None:
+def test_launches_share_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: Sharing) -> None:
     """Where the driver charges for each, or where it is asked for, whatever the driver. What is compiled together runs
     once on buffers of its own, and each launch finds its kernel."""
     assert NULL_REPORT.identity is not None
@@ -106,7 +107,7 @@ def test_launches_share_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plan = lower(read_model(models.save(models.residual_block(), tmp_path)))
     outcomes = {each.key: each for each in (untuned(task, limits) for task in plan.tasks)}
 
-    def made(sharing: builder.Sharing, **changes: int | str) -> tuple[Built, list[CompileKernel]]:
+    def made(sharing: Sharing, **changes: int | str) -> tuple[Built, list[CompileKernel]]:
         target: Any = FakeTarget(**changes)
         wanted = [Wanted(plan, outcomes)]
         return build_all(wanted, target, sharing=sharing), target.requests
@@ -157,9 +158,7 @@ def test_tasks_that_run_the_same_launch_share_a_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", ["each", "auto"])
-def test_programs_name_the_features_of_all_their_kernels(
-    monkeypatch: pytest.MonkeyPatch, share: builder.Sharing
-) -> None:
+def test_programs_name_the_features_of_all_their_kernels(monkeypatch: pytest.MonkeyPatch, share: Sharing) -> None:
     """Also programs that launches share, and those of persistent kernels."""
     monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", 1)
     names, fast = "abcdef", (1, 0, 0, 0, 0, 0)
