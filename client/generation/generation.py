@@ -54,7 +54,6 @@ from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.client.viewer.schematic import RooflinePeaks
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Sharing
 from gputune.core.quirks import groups_at_once, usual_form
 from gputune.core.version import software_version
 from gputune.core.whole_file import folders_to
@@ -377,11 +376,9 @@ class Generation:
                 log.info(f"graph {one.plan.name}: " * (len(decisions) > 1) + one.end_to_end.line)
 
     def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
-        """Return the graphs with their programs. Launches share programs as the configuration says; plain ones, and by
-        default those of a kernel repository, do not."""
+        """Return the graphs with their programs, which launches do not share if they are to be plain."""
         repository, config, progress = self._repository, self._request.config, self._progress
-        maker, alone = repository or self._client, plain or (repository is not None and config.programs == "auto")
-        sharing: Sharing = "each" if alone else config.programs
+        maker, sharing = repository or self._client, config.sharing(plain, kept=repository is not None)
         make = partial(builder.build_all, wanted, maker, progress, config.memory_search_steps, sharing)
         if repository is not None:
             repository.counts.clear()

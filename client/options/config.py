@@ -292,6 +292,10 @@ class Config:
         """Return the form in which launches are given what lies in arenas; None if it is measured."""
         return next((form for form in ARGUMENT_FORMS if form == self.argument_form), None)
 
+    def sharing(self, plain: bool, kept: bool) -> Sharing:
+        """Return which launches share a program: none of plain ones, and by default none if programs are kept."""
+        return "each" if plain or (kept and self.programs == "auto") else self.programs
+
     def having(self, given: Mapping[str, Any]) -> Config:
         """Return it with what options say, by their names. An option of tuning, and the value of an input, goes before
         the same of the file only."""
