@@ -7,33 +7,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gputune.client.cli.connection import connection_options
-from gputune.client.cli.run_wishes import RunLimits, run_wishes
+from gputune.client.cli.say import say
 from gputune.client.context.verifying.distance import told
 from gputune.client.context.verifying.origin import IN_WORDS, Origin
 from gputune.client.device_errors import device_errors
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.lists import comma_separated
-from gputune.client.options.command_line import click_option
-from gputune.client.options.files import (
-    CONTEXT_BINARY,
-    CONTEXTS,
-    INPUT_LISTS,
-    MODEL,
-    OUTPUT,
-    OUTPUT_FOLDER,
-    files_of_command,
-)
-from gputune.client.options.inferences import InferenceOptions, inference_options
-from gputune.client.options.power import perf_profile_options
-from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL, SUMMARY_JSON
+from gputune.client.options.command_line import Grouped, given_of, with_options
+from gputune.client.options.config import check_graph_names
+from gputune.client.options.config_file import read_file
+from gputune.client.options.files import files_of_command
+from gputune.client.options.power import asked_profile
+from gputune.client.options.run import ALL, KEYS, RUN, RunOptions
 from gputune.client.outputs import check_output, write_json, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
@@ -41,9 +33,10 @@ from gputune.client.run.contexts import Contexts
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.models import open_models
 from gputune.client.run.net_run import InPlace, Job
-from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
+from gputune.client.run.profiling import content_of, forms_in, level_of, lines_of, log_path, record
 from gputune.client.run.steps import Steps, check_steps, has_steps
-from gputune.client.target.connecting import AskedConnection, choose_target
+from gputune.client.run.validating import graph_names_of, validated
+from gputune.client.target.connecting import AskedConnection, asked_connection, choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.client.tuning.measuring.quiet import Quiet
@@ -54,111 +47,15 @@ from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.runtime.loading.in_parts import ModelInParts
 from gputune.runtime.loading.model import Model
-from gputune.runtime.loading.verdict import Compatibility
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.profiling.levels import LEVELS, SYNONYMS, Level
+from gputune.runtime.profiling.levels import Level
 
 log = logging.getLogger(__name__)
 
 
-@click.command("net-run")
-@click.option(
-    *CONTEXT_BINARY,
-    type=CONTEXTS,
-    metavar="FILE[,...]",
-    required=True,
-    help="Context binary, or a model in parts, which onnxruntime runs. Several contexts, separated by commas, run one "
-    "after the other on one device. In a list, put a path with a comma in double quotes.",
-)
-@click.option(
-    "--input_list",
-    type=INPUT_LISTS,
-    metavar="FILE[,...]",
-    help="File with a line for each inference: NAME:=FILE NAME2:=FILE. Each FILE has raw values or is a .npy file; put "
-    "names and paths with blanks in double quotes. Give each context its own list; for a graph without inputs, omit "
-    "it, or leave its place between the commas empty.",
-)
-@click.option(
-    "--share_spill_fill/--no_share_spill_fill",
-    default=None,
-    help="Let several contexts take turns with one set of arenas, and share equal weights and programs.  [default: "
-    "share if all were generated with enable_spill_fill_buffer]",
-)
-@click.option(
-    "--output_dir",
-    type=OUTPUT_FOLDER,
-    default=Path("output"),
-    show_default=True,
-    help="Folder for the outputs: Result_N/NAME.raw, where N is the line of the input list, from 0; with several "
-    "contexts CONTEXT/Result_N/NAME.raw, by the names of their files.",
-)
-@inference_options
-@click.option("--npy", is_flag=True, help="Also write NAME.npy next to NAME.raw.")
-@click.option(
-    "--shared_buffer",
-    is_flag=True,
-    help="Pass inputs and outputs as memory handles, which the device uses without a copy. Counters in --summary_json "
-    "prove it, or say why something was copied.",
-)
-@click_option(
-    DEVICE_OPTION.having(
-        help="Number, or part of the name, of a device in `gputune devices`, or agent:HOST:PORT.  [default: the "
-        "context's own device]"
-    )
-)
-@click.option(
-    "--graph",
-    metavar="NAME[,...]",
-    help="Graph of the context to run. With several contexts: one name for all, or one for each.  [default: the first "
-    "graph]",
-)
-@click.option(
-    "--cache_compatibility_mode",
-    type=click.Choice(["permissive", "strict"]),
-    default="permissive",
-    show_default=True,
-    help="On another device or driver: permissive builds the kernels from source with a warning, strict refuses the "
-    "context.",
-)
-@click.option(
-    "--profiling_level",
-    type=click.Choice([*LEVELS, *SYNONYMS]),
-    help="After the run, record as many inferences on the first line's inputs in "
-    "profilelogs/gputune-profiling-data.log, below --output_dir if it is given. basic: whole inferences and their "
-    "parts, by the host's clock. detailed: also each launch. qhas (or backend, linting): also queue and submit times, "
-    "counters, and the state of the device. `gputune profile-viewer` shows the log.",
-)
-@click.option(
-    "--profiling_option",
-    type=click.Choice([OPTRACE]),
-    help="optrace: the original tools' name for level qhas.",
-)
-@click.option(
-    "--profile",
-    type=OUTPUT,
-    metavar="F",
-    help="Write the times of operations to this file, as JSON; with several contexts, by their names. Implies "
-    "--profiling_level detailed.",
-)
-@click.option(
-    "--keep_warm",
-    is_flag=True,
-    help="Keep this machine's device awake between inferences: by empty launches, or on a CPU by a thread that "
-    "occupies a processor.",
-)
-@click.option(
-    "--verify",
-    type=MODEL,
-    metavar="MODEL",
-    help="After the run, compare the outputs of each line with those of this ONNX model in onnxruntime. The command "
-    "fails if it is not the context's model, or if outputs differ.",
-)
-@perf_profile_options
-@connection_options(otherwise="this machine's own device")
-@run_wishes
-@click_option(LOG_LEVEL)
-@click_option(SUMMARY_JSON)
-def command(**options: Any) -> None:
+@click.command("net-run", cls=Grouped)
+@with_options(*ALL)
+def command(**values: Any) -> None:
     """Run context binaries and write their outputs.
 
     They run on the target of --target or --adb, on the agent of --device, else on this machine's own device, even if
@@ -170,14 +67,17 @@ def command(**options: Any) -> None:
     gputune net-run --retrieve_context output/model.bin --input_list inputs.txt \\
         --output_dir results --num_inferences 100 --summary_json run.json
     """
-    asked = _Asked(**options)
-    level, inferences, limits = asked.level(), asked.inferences, asked.limits
+    asked = _asked(values)
+    if asked.validate_binary:
+        _validate(asked)
+        return
+    level = asked.level()
     named = click.get_current_context().get_parameter_source("output_dir") is not ParameterSource.DEFAULT
     profile_log = log_path(asked.output_dir if named else None)
     if level is not None:
         files_of_command().write(profile_log, "--profiling_level")
     check_output(asked.output_dir, folder=True)
-    for file in (None if level is None else profile_log, asked.summary_json, asked.profile, inferences.export_times):
+    for file in (None if level is None else profile_log, asked.summary_json, asked.profile, asked.export_times):
         if file is not None:
             check_output(file)
     asked.check()
@@ -187,8 +87,8 @@ def command(**options: Any) -> None:
         jobs, memory = _jobs(asked, stack, models) if several else ({"": _only_job(asked, stack, *models)}, None)
         _tell_results(jobs, asked.npy)
         times = {name: Times() for name in jobs}
-        with _quiet(jobs, inferences.wait_for_quiet, progress, began) as quiet:
-            summaries = {name: _run(name, job, times[name], asked.npy, limits, progress) for name, job in jobs.items()}
+        with _quiet(jobs, asked.wait_for_quiet, progress, began) as quiet:
+            summaries = {name: _run(name, job, times[name], asked, progress) for name, job in jobs.items()}
         summaries = {name: summary | {"load": quiet.record.to_dict()} for name, summary in summaries.items()}
         if asked.verify is not None:
             origin = Origin.of(jobs[""].path, asked.verify)
@@ -197,10 +97,10 @@ def command(**options: Any) -> None:
             summaries[""]["verified"] = told(verified)
         if asked.summary_json is not None:
             write_summary(asked.summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
-        if inferences.export_times is not None:
-            export_times(inferences.export_times, times)
+        if asked.export_times is not None:
+            export_times(asked.export_times, times)
         if level is not None:
-            profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
+            profiles = _profiled(jobs, level, profile_log, asked.num_max_events, progress)
             if asked.profile is not None:
                 write_json(asked.profile, {"contexts": profiles} if several or models[0].in_parts else profiles[""])
         if asked.verify is not None:
@@ -217,29 +117,11 @@ def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Hold the options by their names."""
+class _Asked(RunOptions):
+    """Hold what the command line and the config file ask for."""
 
-    context_binary: list[Path]
-    input_list: list[Path | None] | None
-    share_spill_fill: bool | None
-    output_dir: Path
-    npy: bool
-    shared_buffer: bool
-    device: str | None
-    graph: str | None
-    cache_compatibility_mode: Compatibility
-    profiling_level: str | None
-    profiling_option: str | None
-    profile: Path | None
-    keep_warm: bool
-    verify: Path | None
-    perf_profile: PerfProfile | None
-    inferences: InferenceOptions
-    limits: RunLimits
-    connection: AskedConnection
-    log_level: str
-    summary_json: Path | None
+    connection: AskedConnection = field(default_factory=AskedConnection)
+    perf_profile: PerfProfile | None = None
 
     @property
     def remote(self) -> bool:
@@ -256,9 +138,9 @@ class _Asked:
 
     def check(self) -> None:
         """Raise ConfigError for options that do not go together."""
-        if self.inferences.export_times is not None:
-            check_export(self.inferences.export_times, "--export_times")
-        if self.level() is not None and self.inferences.seconds is not None:
+        if self.export_times is not None:
+            check_export(self.export_times, "--export_times")
+        if self.level() is not None and self.duration is not None:
             raise ConfigError("--duration: a profile records a number of inferences; give --num_inferences instead")
         if self.shared_buffer and self.remote:
             _refuse_distant(self.connection)
@@ -277,6 +159,13 @@ class _Asked:
         elif self.remote:
             raise ConfigError(
                 f"--retrieve_context: a target runs one context, and there are {len(self.context_binary)}"
+            )
+
+    def check_time(self, number: int, elapsed_ns: int) -> None:
+        """Raise DeviceOrContextError for an inference, counted from 0, that took longer than it may."""
+        if self.timeout is not None and elapsed_ns > 1000 * self.timeout:
+            raise DeviceOrContextError(
+                f"timed out: inference {number} took {elapsed_ns / 1000:.0f} us, and --timeout allows {self.timeout}"
             )
 
     def for_contexts(self) -> dict[str, bool]:
@@ -323,9 +212,8 @@ class _Asked:
                 infer = InPlace(executor)
         whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
         lines = net_run.lines_of(input_list, executor, whose, steps)
-        asked = self.inferences
-        extent = Extent(asked.count or len(lines), asked.seconds, asked.warmup)
-        kept = len(lines) if asked.keep_outputs is None else min(asked.keep_outputs, len(lines))
+        extent = Extent(self.num_inferences or len(lines), self.duration, self.warmup)
+        kept = len(lines) if self.keep_num_outputs is None else min(self.keep_num_outputs, len(lines))
         return Job(path, executor, infer, lines, extent, self.output_dir / name, kept)
 
     def _steps(self, executor: net_run.AnyExecutor, path: Path) -> Steps:
@@ -335,6 +223,46 @@ class _Asked:
         assert isinstance(executor, Executor)
         with device_errors(path):
             return Steps(executor)
+
+
+def _asked(values: Mapping[str, Any]) -> _Asked:
+    """Return what options ask for, and the config file where they say nothing. Raises ConfigError."""
+    given = given_of(values)
+    if "num_inferences" in given and "duration" in given:
+        raise ConfigError("--duration and --num_inferences both say when a run ends; give one of them")
+    fields = {one.of: values[one.name] for one in RUN}
+    asked = _Asked(**fields, connection=asked_connection(given), perf_profile=asked_profile(given))
+    if asked.config_file is None:
+        return asked
+    keys = dict(read_file(asked.config_file, KEYS).keys)
+    mode = "cache_compatibility_mode"
+    if click.get_current_context().get_parameter_source(mode) is not ParameterSource.DEFAULT:
+        keys.pop(mode, None)
+    asked = replace(asked, **keys)
+    return replace(asked, graph=_graph(asked))
+
+
+def _graph(asked: _Asked) -> str | None:
+    """Return which graph runs: that of --graph, else the first that is enabled. Raises ConfigError."""
+    if not asked.enable_graphs:
+        return asked.graph
+    if len(asked.context_binary) > 1:
+        raise ConfigError("enable_graphs is for one context, and there are several; give --graph a name for each")
+    check_graph_names("enable_graphs", asked.enable_graphs, graph_names_of(asked.context_binary[0]))
+    if asked.graph is None:
+        return asked.enable_graphs[0]
+    for name in comma_separated(asked.graph):
+        if name not in asked.enable_graphs:
+            raise ConfigError(f"--graph: {name!r} is not among enable_graphs of the config file; add it there")
+    return asked.graph
+
+
+def _validate(asked: _Asked) -> None:
+    """Say of each context that it is valid. Raises DeviceOrContextError for the first that is not."""
+    if asked.connection.target is not None or asked.connection.adb is not None:
+        raise ConfigError("--validate_binary is for this machine's own devices; omit --target and --adb")
+    for path in asked.context_binary:
+        say(f"{path}: {validated(path, asked.device, asked.cache_compatibility_mode == 'strict')}")
 
 
 def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> Job:
@@ -401,15 +329,15 @@ def _remote(asked: _Asked, stack: ExitStack, model: Model) -> RemoteExecutor:
         return RemoteExecutor(client, model.path, asked.graph, asked.cache_compatibility_mode == "strict")
 
 
-def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progress: Progress) -> dict[str, Any]:
+def _run(name: str, job: Job, times: Times, asked: _Asked, progress: Progress) -> dict[str, Any]:
     """Run it, write its results, add its times and tell how it went. Returns what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
         for one in run(job.infer, job.inputs, job.lines, job.extent, job.begin):
             times.add(one.begin_ns, one.elapsed_ns)
             if one.number < job.keep_outputs:
-                net_run.write_result(job.result_folder(one.number), one.outputs, npy)
-            limits.check(one.number, one.elapsed_ns)
+                net_run.write_result(job.result_folder(one.number), one.outputs, asked.npy)
+            asked.check_time(one.number, one.elapsed_ns)
             after()
     for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:
         if text:

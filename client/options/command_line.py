@@ -51,7 +51,7 @@ def click_option(option: Option, *names: str, **changes: Any) -> Callable[[Comma
         return value if value is None or value == () else option.kind.text(value, option_name(parameter))
 
     taken = {**option.kind.click, **option.click, **changes}
-    said = names or ((option.words, option.parameter) if option.parameter else (option.words,))
+    said = names or option.declared or ((option.words, option.parameter) if option.parameter else (option.words,))
     return click.option(*said, cls=_Grouped, group=option.group, help=option.help, callback=read, **taken)
 
 

@@ -11,9 +11,10 @@ Read = Callable[[Any, str], Any]
 Record = TypeVar("Record")
 
 MAIN, FILES, MODEL, DEVICE = "Main options", "Files", "Model", "Device"
-CHECKS, TUNING, CACHE, OTHER = "Checks", "Tuning", "Performance cache", "Other options"
+CHECKS, TUNING, CACHE = "Checks", "Tuning", "Performance cache"
+INFERENCES, PROFILE, OTHER = "Inferences", "Profile", "Other options"
 ORIGINALS = "For users of other tools"
-GROUPS = (MAIN, FILES, MODEL, DEVICE, CHECKS, TUNING, CACHE, OTHER, ORIGINALS)
+GROUPS = (MAIN, INFERENCES, FILES, PROFILE, MODEL, DEVICE, CHECKS, TUNING, CACHE, OTHER, ORIGINALS)
 """The headings of help, in their order."""
 
 
@@ -54,7 +55,7 @@ class Option:
     argument: its name in Python, "" if it is none; python_help: what is said of it, in place of the help.
     of: the field of its record; decides: it decides what is measured. told: its name in the configuration that a
     context keeps; sparse: it is told only if it is given. click: what click.option takes besides; parameter: how a
-    command calls it, if not by its name.
+    command calls it, if not by its name; declared: as click declares its names, if there are several.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Option:
     python_help: str = ""
     only_key: bool = False
     parameter: str = ""
+    declared: tuple[str, ...] = ()
     click: Mapping[str, Any] = field(default_factory=dict)
 
     @property

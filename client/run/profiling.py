@@ -29,7 +29,6 @@ from gputune.runtime.profiling.records import no_times_inside
 COMPARED = 25
 """Inferences that take turns with such that are not recorded, so that the log says what recording costs."""
 FOLDER = "profilelogs"
-OPTRACE = "optrace"
 TABLE_ROWS = 10
 
 

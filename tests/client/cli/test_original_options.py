@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gputune.client.cli.main import COMMANDS
-from gputune.client.options import run_keys
+from gputune.client.options import run
 from gputune.client.options.config import KEYS as GENERATOR_KEYS
 from gputune.client.options.config_file import SECTIONS
 from gputune.client.options.originals import REFUSED as REFUSALS
@@ -67,7 +67,7 @@ def test_an_unknown_option_is_not_one_of_the_originals(gputune: Gputune) -> None
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_is_taken_or_refused(key: str) -> None:
-    both = (GENERATOR_KEYS, run_keys.KEYS)
+    both = (GENERATOR_KEYS, run.KEYS)
     taken = {*SECTIONS, "config_file_path", "shared_library_path"}.union(
         *({one.key for one in keys.options} for keys in both)
     )

@@ -7,8 +7,8 @@ import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.options.config import GraphSettings, read_config
-from gputune.client.options.config_file import SECTIONS
-from gputune.client.options.run_keys import RunConfig, read_run_config
+from gputune.client.options.config_file import SECTIONS, read_file
+from gputune.client.options.run import KEYS
 
 
 def written(folder: Path, content: object, name: str = "outer.json") -> Path:
@@ -59,8 +59,8 @@ def test_what_net_run_takes(tmp_path: Path) -> None:
         context_configs={"enable_graphs": ["a"], "cache_compatibility_mode": "strict"},
         profile_configs={"num_max_events": 100},
     )
-    assert read_run_config(path) == RunConfig("normal", ("a",), "strict", 100)
-    assert read_run_config(None) == RunConfig()
+    keys = {"enable_graphs": ("a",), "cache_compatibility_mode": "strict", "num_max_events": 100}
+    assert read_file(path, KEYS).keys == keys
 
 
 def context(**keys: object) -> dict[str, object]:
@@ -96,4 +96,4 @@ def test_the_effort_is_an_option(tmp_path: Path) -> None:
 )
 def test_net_run_refuses_keys_of_the_generator(tmp_path: Path, inner: object, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        read_run_config(outer(tmp_path, inner))
+        read_file(outer(tmp_path, inner), KEYS)
