@@ -16,7 +16,7 @@ from gputune.client.model.importer import Value
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.parts import operators, stayed
-from gputune.client.options.command_line import with_options
+from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.files import INPUT
 from gputune.client.options.generator import MODEL_CHECK
 from gputune.client.progress import reporting
@@ -31,7 +31,7 @@ NAMED = 2
 """Nodes of an operator that is refused several times for the same reason."""
 
 
-@click.command("model-check")
+@click.command("model-check", cls=Grouped)
 @click.argument("model", type=INPUT)
 @with_options(*MODEL_CHECK)
 def command(

@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from gputune.client.device_errors import device_errors
-from gputune.client.durations import parse_duration
 from gputune.client.errors import WrongResults
 from gputune.client.input_lists import files_named
 from gputune.client.named_files import context_files
-from gputune.client.options.command_line import click_option
-from gputune.client.options.files import INPUT, OUTPUT, files_of_command
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.files import files_of_command
+from gputune.client.options.option import MAIN
+from gputune.client.options.run import NAMED
 from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL, SUMMARY_JSON
 from gputune.client.outputs import check_output, write_summary
 from gputune.client.progress import Progress, reporting
@@ -32,48 +33,36 @@ from gputune.runtime.loading.verdict import Compatibility
 log = logging.getLogger(__name__)
 
 
-@click.command("throughput-net-run")
-@click.option(
-    "--config_file",
-    "--config",
-    "config",
-    type=INPUT,
-    metavar="F",
-    required=True,
-    help='JSON file. "contexts" is a list of {"path", "name", "graph", "input_list", "instances", "group", '
-    '"priority"}; only "path" is required. Optional: "groups" ({NAME: {"streams": N}}), "device", "duration" and '
-    '"warmup".',
-)
-@click.option(
-    "--duration",
-    metavar="SECONDS",
-    help='How long to run, such as 30 (seconds), 90s, 10m or 1h30m.  [default: "duration" in the config file, else 10 '
-    "seconds]",
-)
-@click_option(
+@click.command("throughput-net-run", cls=Grouped)
+@with_options(
+    NAMED["config_file"].having(
+        help='JSON file. "contexts" is a list of {"path", "name", "graph", "input_list", "instances", "group", '
+        '"priority"}; only "path" is required. Optional: "groups" ({NAME: {"streams": N}}), "device", "duration" and '
+        '"warmup".',
+        declared=("--config_file", "--config", "config"),
+        group=MAIN,
+        click={"required": True},
+    ),
+    NAMED["duration"].having(
+        help='How long to run, such as 30 (seconds), 90s, 10m or 1h30m.  [default: "duration" in the config file, else '
+        "10 seconds]",
+        group=MAIN,
+    ),
     DEVICE_OPTION.having(
-        help="Number, or part of the name, of a device in `gputune devices`.  [default: as in the config file]"
-    )
+        help="Number, or part of the name, of a device in `gputune devices`.  [default: as in the config file]",
+        group=MAIN,
+    ),
+    NAMED["cache_compatibility_mode"].having(group=MAIN),
+    NAMED["export_times"].having(
+        help="Write the beginning and the duration of every inference of each instance, in ns, to this .csv or .json "
+        "file.",
+    ),
+    LOG_LEVEL,
+    SUMMARY_JSON,
 )
-@click.option(
-    "--cache_compatibility_mode",
-    type=click.Choice(["permissive", "strict"]),
-    default="permissive",
-    show_default=True,
-    help="On another device or driver: permissive builds the kernels from source with a warning, strict refuses the "
-    "context.",
-)
-@click.option(
-    "--export_times",
-    type=OUTPUT,
-    metavar="F",
-    help="Write the beginning and the duration of every inference of each instance, in ns, to this .csv or .json file.",
-)
-@click_option(LOG_LEVEL)
-@click_option(SUMMARY_JSON)
 def command(
     config: Path,
-    duration: str | None,
+    duration: float | None,
     device: str | None,
     cache_compatibility_mode: Compatibility,
     export_times: Path | None,
@@ -104,10 +93,9 @@ def command(
         _measure(plan, loaded, progress, summary_json, export_times)
 
 
-def _asked(plan: Plan, duration: str | None, device: str | None) -> Plan:
-    """With the command line's wishes, which go first. Raises ConfigError."""
-    seconds = plan.seconds if duration is None else parse_duration(duration, "--duration")
-    return replace(plan, seconds=seconds, device=device or plan.device)
+def _asked(plan: Plan, duration: float | None, device: str | None) -> Plan:
+    """Return the plan with the command line's wishes, which go first."""
+    return replace(plan, seconds=plan.seconds if duration is None else duration, device=device or plan.device)
 
 
 def _tell_inputs(plan: Plan) -> None:

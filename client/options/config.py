@@ -76,7 +76,7 @@ _KEPT = Kind(
     nothing=(),
     value="list of names",
 )
-_of_model = functools.partial(option, group=MODEL, key=True, sparse=True)
+_of_model = functools.partial(option, group=MODEL, key=True, sparse=True, decides=True)
 _key = functools.partial(option, key=True, only_key=True)
 FOLDER = Kind(json=a_path, value="folder")
 
@@ -94,6 +94,7 @@ class AskedPrecision:
         f"float16 has {HALF} by default if the device can, and {STORED} if not.",
         key=True,
         key_help="as `--precision_mode` ([accuracy](accuracy.md#float16))",
+        decides=True,
         told="",
     )
     io_types: Mapping[str, str] = _of_model(
@@ -127,6 +128,7 @@ class AskedPrecision:
         EXACT,
         key=True,
         key_help="as `--quantised`: [rules of a quantised model](quantised.md#exact-or-in-floats)",
+        decides=True,
         told="",
     )
 
@@ -199,7 +201,9 @@ class Config:
         key_help="tune or not; `false` is effort `none` and contradicts other efforts. Keys about tuning need `true`",
         told="",
     )
-    performance_cache_dir: Path | None = same(shared.PERFORMANCE_CACHE_DIR, None, key=True, needs=MODE, told="")
+    performance_cache_dir: Path | None = same(
+        shared.PERFORMANCE_CACHE_DIR, None, key=True, needs=MODE, decides=True, told=""
+    )
     invalidate_performance_cache: bool = _key(
         False,
         FLAG,
@@ -243,6 +247,7 @@ class Config:
         "only those at load that packing makes much larger, if loading takes at most 1.2 times as long. Effort none "
         "measures nothing, so auto is packed.",
         argument="weights",
+        decides=False,
         told="",
     )
     unsupported: str = _of_model(
@@ -259,6 +264,7 @@ class Config:
         dict,
         key="input_values",
         key_help="as [`--input_value`](#inputs-that-are-constants), which takes precedence for the same input",
+        decides=True,
         told="",
     )
     argument_form: str = _key(

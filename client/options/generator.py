@@ -21,7 +21,6 @@ from gputune.client.options.option import (
     options_of,
 )
 from gputune.client.options.originals import BACKEND
-from gputune.client.options.tuning import TuningOptions
 from gputune.runtime.profiling.levels import LEVELS, LOG_NAME, SYNONYMS
 
 MODEL_OPTION = Option(
@@ -89,33 +88,22 @@ VERIFY = Option(
     group=CHECKS,
     argument="verify",
 )
-_OPTIONS = {one.name: one for one in CONFIGURED if not one.only_key}
-_MADE = (
-    MODEL_OPTION,
-    shared.DIMENSIONS_OF_MODELS,
-    shared.TUNING_EFFORT,
-    *options_of(AskedPrecision),
-    _OPTIONS["unsupported"],
-    _OPTIONS["input_value"],
-    OUTPUTS,
-    EVERY_OUTPUT,
-    shared.OP_PACKAGES,
-)
+_CONFIGURED = tuple(one for one in CONFIGURED if not one.only_key)
+_MODEL = (MODEL_OPTION, shared.DIMENSIONS_OF_MODELS, shared.TUNING_EFFORT, OUTPUTS, EVERY_OUTPUT, shared.OP_PACKAGES)
 _PLACE = (
     CONFIG_FILE,
     shared.DEVICE_OPTION,
     *shared.connection(several="Servers of equal devices, separated by commas, share the tuning."),
-    _OPTIONS["performance_cache_dir"],
     shared.DEVICE_TIER,
 )
-EXPLAINED = (*_MADE, *(one for one in options_of(TuningOptions) if one.decides), *_PLACE)
-"""What decides the tasks of a generation and what is measured of them."""
+EXPLAINED = (*_MODEL, *(one for one in _CONFIGURED if one.decides), *_PLACE)
+"""What decides the tasks of a generation, and what is measured of them."""
 GENERATOR = (
     BINARY_FILE,
     OUTPUT_DIR,
     BACKEND,
-    *_MADE,
-    *options_of(TuningOptions),
+    *_MODEL,
+    *_CONFIGURED,
     *_PLACE,
     VERIFY,
     Option(
@@ -139,7 +127,6 @@ GENERATOR = (
         group=FILES,
     ),
     MEMORY,
-    _OPTIONS["weights"],
     Option(
         "profiling_level",
         choice(*LEVELS, *SYNONYMS),
@@ -165,8 +152,7 @@ MODEL_CHECK = (
     shared.PRECISION_MODE.having(
         help="Count tasks and bytes for this mode of context-binary-generator.  [default: as the model has floats]"
     ),
-    _OPTIONS["float64"],
-    _OPTIONS["quantised"],
+    *(one for one in options_of(AskedPrecision) if one.name in ("float64", "quantised")),
     shared.JSON,
     Option(
         "peak_gflops",

@@ -209,6 +209,7 @@ class RunOptions:
 
 
 RUN = tuple(one for one in options_of(RunOptions) if not one.only_key)
+NAMED = {one.name: one for one in RUN}
 ALL = (*RUN, *shared.PERF_PROFILE, *shared.connection(otherwise="this machine's own device"), BACKEND, *NATIVE_FILES)
 """Every option of net-run."""
 _GENERATION = "it is a key of context-binary-generator, and the context is made already; leave it out here"
