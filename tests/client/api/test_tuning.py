@@ -68,7 +68,6 @@ def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"effort": "ful"}, "^effort: there is no 'ful'; did you mean 'full'"),
         ({"budget": "soon"}, "budget: 'soon' is not a time"),
         ({"budget": -1.0}, "is too short; give a time above 0"),
         ({"wait_for_quiet": 0}, "^wait_for_quiet: 0 is not a number of minutes from 1 to 10080"),

@@ -8,7 +8,6 @@ import pytest
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.generation.request import choose_effort
 from gputune.client.options.config import Config, read_config
-from gputune.client.options.tuning import TuningOptions
 
 
 def config(folder: Path, content: object) -> Path:
@@ -20,44 +19,6 @@ def config(folder: Path, content: object) -> Path:
 def test_the_seeds_example_is_read(tmp_path: Path) -> None:
     content = {"tuning_mode": True, "performance_cache_dir": "caches", "invalidate_performance_cache": False}
     assert read_config(config(tmp_path, content)) == Config(True, Path("caches"), False)
-
-
-def test_what_is_asked_of_tuning(tmp_path: Path) -> None:
-    content = {
-        "tuning_mode": True,
-        "tuning_budget": "10m",
-        "tuning_strategy": "descent",
-        "tasks": ["Conv", " /head/* "],
-        "pins": {" Pool": {"TILE": 4}},
-        "cold": True,
-        "report": "tuning.html",
-        "compare_seconds": "1m30s",
-        "compare_again": True,
-        "wait_for_quiet": 10,
-        "fail_under": 1.05,
-        "target": "phone:1,[::1]:2",
-    }
-    read = read_config(config(tmp_path, content))
-    assert read.target == "phone:1,[::1]:2"
-    assert read.tuning == TuningOptions(
-        only=("Conv", "/head/*"),
-        pins={"Pool": {"TILE": 4}},
-        budget_seconds=600.0,
-        strategy="descent",
-        cold=True,
-        report=Path("tuning.html"),
-        compare_seconds=90.0,
-        compare_again=True,
-        wait_for_quiet=10,
-        fail_under=1.05,
-    )
-    seconds = read_config(config(tmp_path, {"tuning_mode": True, "compare_seconds": 2.5})).tuning.compare_seconds
-    assert seconds == 2.5
-    assert read_config(config(tmp_path, {"target": "phone:1"})).target == "phone:1", "it is not about tuning"
-
-
-def test_no_file_wishes_nothing() -> None:
-    assert read_config(None) == Config()
 
 
 def test_a_target_that_is_no_address_names_the_file(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import gputune
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.generation.precision import mode_on
 from gputune.client.options.config import AskedPrecision
-from gputune.client.options.inputs import io_types, told_io_types
 from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
 from gputune.core.identity import DeviceIdentity
 from gputune.core.precision import STORED
@@ -75,16 +74,7 @@ def test_a_model_in_float16_computes_in_it_if_the_device_can(
     assert not caplog.records
 
 
-def test_types_are_read_alike_from_files_and_options() -> None:
-    assert io_types("float16", "io_type") == told_io_types(["float16"], "--io_type") == {"": HALF}
-    assert io_types({"a=b": "float16"}, "io_type") == told_io_types(["a=b=float16"], "--io_type") == {"a=b": HALF}
-    with pytest.raises(ConfigError, match='io_type of x must be one of float32, float16, bfloat16, not "int8"'):
-        io_types({"x": "int8"}, "io_type")
-
-
 def test_arguments_of_python_are_checked(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="precision_mode: there is no 'half'"):
-        gputune.tune(model, output=tmp_path / "m", device="null", precision_mode="half")
     with pytest.raises(ConfigError, match="keep_float32: there is no node or type of nodes 'Cov'"):
         gputune.tune(model, output=tmp_path / "m", device="null", effort="none", keep_float32=["Cov"])
 
@@ -119,5 +109,3 @@ def test_float64_is_computed_in_float32_in_python(double_tail: Path, null_target
     with pytest.raises(ModelError, match="instead: float64='float32', which computes it in float32"):
         gputune.tune(double_tail, effort="none", **how)
     assert gputune.tune(double_tail, effort="none", **how, float64="float32").graphs
-    with pytest.raises(ConfigError, match="float64: there is no 'float16'"):
-        gputune.check(double_tail, float64="float16")

@@ -135,46 +135,6 @@ class TestCommandLine:
         request = ask()
         assert (request.tuning, request.target) == (TuningOptions(), None)
 
-    def test_every_option(self, ask: Any) -> None:
-        request = ask(
-            "--tuning_budget", "1h30m", "--tuning_strategy", "random", "--tasks", "Conv,/head/*", "--tasks", "Pool",
-            "--pin", "Conv=A=1,B=2", "--pin", "Pool=A=4", "--cold", "--retry_failures", "timeout,crash",
-            "--report", "tuning.html", "--target", "a:1,b:2", "--compare_seconds", "7.5", "--compare_again",
-            "--wait_for_quiet", "10",
-        )  # fmt: skip
-        assert request.tuning == TuningOptions(
-            only=("Conv", "/head/*", "Pool"),
-            pins={"Conv": {"A": 1, "B": 2}, "Pool": {"A": 4}},
-            budget_seconds=5400.0,
-            strategy="random",
-            cold=True,
-            retry_failures=("timeout", "crash"),
-            report=Path("tuning.html"),
-            compare_seconds=7.5,
-            compare_again=True,
-            wait_for_quiet=10,
-        )
-        assert request.target == "a:1,b:2"
-
-    def test_an_option_comes_before_its_key(self, ask: Any, tmp_path: Path) -> None:
-        file = config_file(
-            tmp_path, tuning_budget="10m", tuning_strategy="random", tasks=["Pool"], cold=True, report="a.html",
-            pins={"Conv": {"A": 1}, "Pool": {"A": 1}}, target="a:1",
-        )  # fmt: skip
-        plain = ask("--config_file", file)
-        assert plain.target == "a:1"
-        assert plain.tuning == TuningOptions(
-            ("Pool",), {"Conv": {"A": 1}, "Pool": {"A": 1}}, 600.0, "random", True, (), Path("a.html")
-        )
-        other = ask(
-            "--config_file", file, "--tuning_budget", "1s", "--tuning_strategy", "descent", "--tasks", "Conv",
-            "--report", "b.html", "--pin", "Pool=A=2", "--target", "c:3",
-        )  # fmt: skip
-        assert other.target == "c:3"
-        assert other.tuning == TuningOptions(
-            ("Conv",), {"Conv": {"A": 1}, "Pool": {"A": 2}}, 1.0, "descent", True, (), Path("b.html")
-        )
-
     def test_the_folder_of_the_caches(self, ask: Any, tmp_path: Path) -> None:
         file = config_file(tmp_path)
         assert ask("--config_file", file).performance_cache_dir == tmp_path / "cache"
