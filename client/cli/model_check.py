@@ -1,29 +1,26 @@
 """Define the command `gputune model-check`."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gputune.client.cli.say import print_json, say
-from gputune.client.context.verifying.exactness import lines_of
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
-from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
-from gputune.client.model.graph import Precision
-from gputune.client.model.importer import Value
-from gputune.client.model.model_files import combined
-from gputune.client.model.op_packages import in_use, load_packages
-from gputune.client.model.parts import operators, stayed
+from gputune.client.input_values import Value
 from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.files import INPUT
 from gputune.client.options.generator import MODEL_CHECK
-from gputune.client.progress import reporting
-from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
 from gputune.core.dtypes import FLOAT
 from gputune.core.precision import EXACT
-from gputune.kernels.family import DeviceLimits
+
+if TYPE_CHECKING:
+    from gputune.client.tuning.measuring.peaks import Peaks
+    from gputune.kernels.family import DeviceLimits
 
 RUNS_NOT = 9
 MOST_ROWS = 20
@@ -59,6 +56,11 @@ def command(
     \b
     gputune model-check model.onnx --input_dimensions x=1,3,224,224
     """
+    from gputune.client.generation.model_check import check_model, describe
+    from gputune.client.model.graph import Precision
+    from gputune.client.model.model_files import combined
+    from gputune.client.model.op_packages import in_use, load_packages
+
     shapes = combined(input_dimensions)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
@@ -78,6 +80,10 @@ def command(
 
 def _device(gflops: float | None, gbps: float | None, device: str | None) -> tuple[Peaks, DeviceLimits]:
     """Return the peaks that options give, or that a device has, and the limits that spaces are counted for."""
+    from gputune.client.generation.model_check import any_limits, measured_peaks
+    from gputune.client.progress import reporting
+    from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
+
     given = [name for name, value in (("--peak_gflops", gflops), ("--peak_gbps", gbps)) if value is not None]
     if device is not None:
         if given:
@@ -94,6 +100,9 @@ def _device(gflops: float | None, gbps: float | None, device: str | None) -> tup
 
 def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield the report for people."""
+    from gputune.client.context.verifying.exactness import lines_of
+    from gputune.client.tuning.measuring.peaks import ASSUMED
+
     unsupported = content["unsupported"]
     if unsupported:
         inputs = sum(one["op"] == MODEL_INPUT for one in unsupported)
@@ -142,6 +151,8 @@ def _refused(unsupported: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 def _parts(cut: Mapping[str, Any] | None, why_not: str) -> Iterator[str]:
     """Yield lines about the parts that --unsupported host would run on the device."""
+    from gputune.client.model.parts import operators, stayed
+
     if cut is None:
         yield f"the parts that --unsupported host would run on the device are not known: {why_not}"
         return

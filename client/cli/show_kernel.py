@@ -1,19 +1,19 @@
 """Define the command `gputune show-kernel`."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.generator import GenerationRequest, show_kernels
-from gputune.client.generation.kernels import Chosen, fields_of, lines_of
-from gputune.client.model.importer import Value
-from gputune.client.model.model_files import model_files
+from gputune.client.input_values import Value
 from gputune.client.options.command_line import click_option
 from gputune.client.options.config import AskedPrecision, Config
 from gputune.client.options.files import INPUT
@@ -30,10 +30,11 @@ from gputune.client.options.shared import (
 )
 from gputune.client.options.tasks import parse_configuration, parse_patterns
 from gputune.client.options.tuning import TuningOptions
-from gputune.client.progress import reporting
-from gputune.client.target.connecting import AskedConnection
-from gputune.client.tuning.search.effort import EFFORTS
 from gputune.core.precision import EXACT
+
+if TYPE_CHECKING:
+    from gputune.client.generation.kernels import Chosen
+    from gputune.client.target.connecting import AskedConnection
 
 
 @click.command("show-kernel")
@@ -86,6 +87,12 @@ def command(
     gputune show-kernel /head/conv --model model.onnx
     gputune show-kernel Conv --model model.onnx --configuration default > conv.cl
     """
+    from gputune.client.generation.generator import GenerationRequest, show_kernels
+    from gputune.client.generation.kernels import fields_of, lines_of
+    from gputune.client.model.model_files import model_files
+    from gputune.client.progress import reporting
+    from gputune.client.tuning.search.effort import EFFORTS
+
     request = GenerationRequest(
         models=model_files([model], input_dimensions, dict(input_value)),
         binary_file=Path(),

@@ -9,14 +9,9 @@ import click
 
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
-from gputune.client.generation.explaining import choices_of, fields_of, lines_of
-from gputune.client.generation.generator import explain as explain_generation
-from gputune.client.generation.request import requested
 from gputune.client.options.command_line import Grouped, click_option, given_of, with_options
 from gputune.client.options.generator import EXPLAINED
 from gputune.client.options.shared import JSON
-from gputune.client.progress import reporting
-from gputune.client.tuning.search.task_search import task_key
 
 
 @click.command("explain", cls=Grouped)
@@ -36,6 +31,12 @@ def explain(prefix: str, as_json: bool, **values: Any) -> None:
     Tasks are measured unless they are hit or default. The last choice between whole contexts follows. This command
     measures nothing and writes nothing.
     """
+    from gputune.client.generation.explaining import choices_of, fields_of, lines_of
+    from gputune.client.generation.generator import explain as explain_generation
+    from gputune.client.generation.request import requested
+    from gputune.client.progress import reporting
+    from gputune.client.tuning.search.task_search import task_key
+
     level = "warn" if as_json else "info"
     with reporting(sys.stderr, level):
         explained = explain_generation(requested(given_of(values), Path(), log_level=level), os.environ)

@@ -15,7 +15,6 @@ from gputune.client.folders import default_performance_cache_dir
 from gputune.client.options.caches import find_file, only_file_argument
 from gputune.client.options.command_line import click_option
 from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
-from gputune.client.report.problems import title
 from gputune.core.statuses import OK
 
 
@@ -146,6 +145,8 @@ def _trial_entry(trial: TrialRecord) -> dict[str, Any]:
 
 def _show_tasks(path: Path, summaries: Sequence[TaskSummary]) -> None:
     """Show the tasks of a file by the device and driver that they were measured on: two lines each, in 80 columns."""
+    from gputune.client.report.problems import title  # loads all kernels
+
     say(f"{path}: {len(summaries)} {'task' if len(summaries) == 1 else 'tasks'}")
     by_place: dict[str, list[TaskSummary]] = {}
     for summary in summaries:
@@ -169,6 +170,8 @@ def _show_tasks(path: Path, summaries: Sequence[TaskSummary]) -> None:
 def _show_trials(summary: TaskSummary, trials: Sequence[TrialRecord]) -> None:
     """All trials of a task, the fastest first, the winner's marked: times and status in one line, then the
     configuration, and what a failure said."""
+    from gputune.client.report.problems import title  # loads all kernels
+
     say_wrapped(f"{summary.task.digest[:12]} {title(summary.task.op, summary.task.problem)}")
     say_wrapped(_place(summary))
     say(f"{'':<6} {'median':>9} {'minimum':>9} {'spread':>7} {'build':>9}  status")

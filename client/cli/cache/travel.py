@@ -20,7 +20,6 @@ from gputune.client.options.completion import files_or_tiers
 from gputune.client.options.files import OUTPUT, FileText, InputFile, files_of_command
 from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
 from gputune.client.outputs import check_output, write_text, writing
-from gputune.client.report import t4
 from gputune.core.files import read_file
 from gputune.core.version import software_version
 
@@ -78,6 +77,8 @@ def _export_t4(contents: Contents, folder: Path) -> None:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for path, entry in files.items():
+        from gputune.client.report import t4  # loads all kernels
+
         t4.write(path, t4.of_entry(entry))
     say(f"wrote {len(files)} files to {folder}")
 

@@ -25,7 +25,6 @@ from gputune.client.options.command_line import click_option
 from gputune.client.options.completion import files_or_tiers
 from gputune.client.options.files import FileText
 from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
-from gputune.client.report.problems import title
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NOT_WHOLE = 1
@@ -123,6 +122,8 @@ def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: boo
 
 def _show_difference(one: Difference) -> None:
     """Show a task that two files choose differently for, in 80 columns."""
+    from gputune.client.report.problems import title  # loads all kernels
+
     say_wrapped(f"{one.task.digest[:12]} {title(one.task.op, one.task.problem)}")
     for side, winner in (("left", one.left), ("right", one.right)):
         known = f"{time_words(winner.median_ns):>9}  {words(winner.configuration)}" if winner else "        -"

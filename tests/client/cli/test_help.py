@@ -61,7 +61,11 @@ LOADED = (
             ),
         ),
     ),
-    ("import gputune.client.cli.net_run", ("adbutils",)),
+    *(
+        (f"cli.get_command(click.Context(cli), '{name}')", ("numpy", "onnx", "adbutils", "gputune.client.tuning.tuner"))
+        for name in ("model-check", "net-run", "show-kernel", "performance-cache")
+    ),
+    ("import gputune.client.cli.running", ("adbutils",)),
     ("cli.get_command(click.Context(cli), 'farm')", ("distributed", "dask", "cryptography")),
 )
 """Steps of one process, and what none of them may load. onnx, the importer and all kernels take more than a second of
