@@ -35,7 +35,7 @@ def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: 
     blocks = (
         figures,
         card("Devices", table(_DEVICES, sorted(devices.items()))),
-        card("Jobs", table([Column(head, itemgetter(place)) for place, head in enumerate(_JOBS)], rows)),
+        card("Jobs", table(_job_columns(), rows)),
     )
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     facts, explained = f"{scheduler}, {written}", "Written by gputune farm status."
@@ -72,6 +72,10 @@ def _rows(job: Job) -> list[list[str]]:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _job_columns() -> list[Column]:
+    return [Column(head, itemgetter(place), wide=wide) for place, (head, wide) in enumerate(_JOBS.items())]
 
 
 def _told(head: str, name: str, form: str = "", hint: str = "") -> Column:
@@ -112,14 +116,24 @@ def _value(value: object) -> str:
 
 _DEVICES = (
     Column("device", lambda device: device[0]),
-    Column("tier", lambda device: device[1].tier),
+    Column("tier", lambda device: device[1].tier, wide=True),
     Column("state", lambda device: str(device[1].report.get("problem") or _doing(device[1].report))),
     _told("job", "job"),
     _told("current task", "running"),
     _told("trials/min", "trials_per_minute", "whole", "variants measured in the last minute"),
     _told("trials", "trials", "whole"),
     _told("failures", "failures", "whole", "variants that did not work, which is normal for many configurations"),
-    Column("health check", _speed_ns, "time", hint="time of the kernel that each device builds and verifies"),
+    Column("health check", _speed_ns, "time", True, "time of the kernel that each device builds and verifies"),
     Column("clocks, temperature, votes", lambda device: state_text(device[1].report.get("state")), wide=True),
 )
-_JOBS = ("job", "owner", "started (UTC)", "model", "tier", "state", "devices", "result")
+_JOBS = {
+    "job": False,
+    "owner": True,
+    "started (UTC)": True,
+    "model": False,
+    "tier": False,
+    "state": False,
+    "devices": True,
+    "result": True,
+}
+"""The columns of jobs, and whether narrow screens leave them out."""
