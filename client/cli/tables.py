@@ -1,11 +1,13 @@
 """Print tables on standard output."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from gputune.client.pages.blocks import plain
 from gputune.core.logs import printable
 
 
@@ -24,3 +26,11 @@ def print_table(table: Table) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width of its own to fold to
         console.width = max(console.width, 240)
     console.print(table)
+
+
+def print_block(block: Mapping[str, Any]) -> None:
+    """Print a table that a page shows."""
+    table = Table(*(column["head"] for column in block["columns"]))
+    for row in block["rows"]:
+        add_row(table, (plain(text) for text, _ in row))
+    print_table(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -11,7 +10,7 @@ from pathlib import Path
 from gputune.client.farm.engine import Announced
 from gputune.client.farm.hosts.health import Speed
 from gputune.client.farm.jobs import Job
-from gputune.client.pages.blocks import Column, card, table, tiles
+from gputune.client.pages.blocks import Block, Column, card, table, tiles
 from gputune.client.pages.document import page
 
 _MOST_JOBS = 50
@@ -31,18 +30,24 @@ def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: 
         ("trials per minute", f"{sum(numbers):.0f}", "of all devices"),
         ("queue", str(queued), "models of running jobs, for each tier"),
     )
-    rows = [row for job in jobs[:_MOST_JOBS] for row in _rows(job)]
-    blocks = (
-        figures,
-        card("Devices", table(_DEVICES, sorted(devices.items()))),
-        card("Jobs", table(_job_columns(), rows)),
-    )
+    blocks = (figures, card("Devices", devices_table(devices)), card("Jobs", jobs_table(jobs[:_MOST_JOBS])))
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     facts, explained = f"{scheduler}, {written}", "Written by gputune farm status."
     return page("gputune farm", "Device farm", facts, blocks, explained, refresh_seconds=every_seconds)
 
 
-def state_text(state: object) -> str:
+def devices_table(devices: Mapping[str, Announced]) -> Block:
+    """Return the table of a farm's devices, for its page and for a terminal."""
+    return table(_DEVICES, sorted(devices.items()))
+
+
+def jobs_table(jobs: Sequence[Job]) -> Block:
+    """Return the table of jobs, for the page and for a terminal."""
+    columns = [Column(head, itemgetter(place), wide=wide) for place, (head, wide) in enumerate(_JOBS.items())]
+    return table(columns, [row for job in jobs for row in _rows(job)])
+
+
+def _state_text(state: object) -> str:
     """Return the state of a device in one line. state: as a worker reports it, which may be anything."""
     if not isinstance(state, Mapping):
         return ""
@@ -62,7 +67,8 @@ def _rows(job: Job) -> list[list[str]]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
     first = [job.name, job.owner, began]
     if not job.parts:
-        return [[*first, "", "", job.state, "", json.dumps(dict(job.asked))]]
+        models, tiers = (_listed(job.asked.get(name)) for name in ("models", "tiers"))
+        return [[*first, ", ".join(Path(model).name for model in models), ", ".join(tiers), job.state, "", ""]]
     rows = []
     for part in job.parts:
         state = part.state if job.state in ("running", "done") or part.state in ("done", "failed") else job.state
@@ -70,12 +76,12 @@ def _rows(job: Job) -> list[list[str]]:
     return rows
 
 
+def _listed(value: object) -> list[str]:
+    return list(map(str, value)) if isinstance(value, list) else []
+
+
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
-
-
-def _job_columns() -> list[Column]:
-    return [Column(head, itemgetter(place), wide=wide) for place, (head, wide) in enumerate(_JOBS.items())]
 
 
 def _told(head: str, name: str, form: str = "", hint: str = "") -> Column:
@@ -121,10 +127,11 @@ _DEVICES = (
     _told("job", "job"),
     _told("current task", "running"),
     _told("trials/min", "trials_per_minute", "whole", "variants measured in the last minute"),
+    _told("batches", "batches", "whole"),
     _told("trials", "trials", "whole"),
     _told("failures", "failures", "whole", "variants that did not work, which is normal for many configurations"),
     Column("health check", _speed_ns, "time", True, "time of the kernel that each device builds and verifies"),
-    Column("clocks, temperature, votes", lambda device: state_text(device[1].report.get("state")), wide=True),
+    Column("clocks, temperature, votes", lambda device: _state_text(device[1].report.get("state")), wide=True),
 )
 _JOBS = {
     "job": False,

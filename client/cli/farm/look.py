@@ -1,37 +1,22 @@
 """Define `gputune farm status`, `jobs`, `drain` and `stop`, which show what a farm is doing and end it."""
 
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
 from gputune.client.cli.say import print_json, say
-from gputune.client.cli.tables import add_row, print_table
+from gputune.client.cli.tables import print_block
 from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
-from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
-from gputune.client.farm.hosts.health import Speed
-from gputune.client.farm.status import farm_page, state_text
+from gputune.client.farm.engine import Call, DeviceGone, FarmError
+from gputune.client.farm.status import devices_table, farm_page, jobs_table
 from gputune.client.options.command_line import click_option
 from gputune.client.options.files import OUTPUT
 from gputune.client.options.shared import JSON
 from gputune.client.outputs import write_text
-
-_COLUMNS = (
-    "device",
-    "tier",
-    "job",
-    "task",
-    "batches",
-    "trials",
-    "failures",
-    "health check",
-    "clocks, temperature, votes",
-)
 
 
 @click.command("status")
@@ -61,21 +46,8 @@ def status(scheduler: str, as_json: bool, html: Path | None, every: float | None
     if as_json:
         print_json({name: {**one.to_dict(), "report": dict(one.report)} for name, one in devices.items()})
         return
-    table = Table(*_COLUMNS)
-    for name, one in sorted(devices.items()):
-        add_row(table, (name, one.tier, *_words(one)))
-    print_table(table)
+    print_block(devices_table(devices))
     say(f"{len(devices)} devices of {len({one.tier for one in devices.values()})} tiers")
-
-
-def _words(one: Announced) -> tuple[str, ...]:
-    report: Mapping[str, object] = one.report
-    speed = Speed.read(report.get("speed"))
-    leaving = "leaving" if report.get("draining") is True else ""
-    counts = (str(report.get(name, "")) for name in ("batches", "trials", "failures"))
-    health = str(report.get("problem") or (f"{speed.median_ns / 1e6:.2f} ms" if speed else ""))
-    state = state_text(report.get("state"))
-    return str(report.get("job") or leaving), str(report.get("running") or ""), *counts, health, state
 
 
 @click.command("jobs")
@@ -87,16 +59,7 @@ def jobs(as_json: bool, farm: FarmFolder) -> None:
     if as_json:
         print_json({"jobs": [{**vars(job), "parts": [vars(part) for part in job.parts]} for job in found]})
         return
-    table = Table("job", "state", "began", "model", "tier", "part", "devices", "said")
-    for job in found:
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
-        for part in job.parts or ():
-            model = Path(part.model).name
-            add_row(table, (job.name, job.state, began, model, part.tier, part.state, part.devices, part.said))
-        if not job.parts:
-            asked = ", ".join(Path(str(model)).name for model in _listed(job.asked.get("models")))
-            add_row(table, (job.name, job.state, began, asked, ", ".join(map(str, _listed(job.asked.get("tiers"))))))
-    print_table(table)
+    print_block(jobs_table(found))
 
 
 @click.command("drain")
@@ -130,7 +93,3 @@ def _drain(engine: DaskEngine, name: str) -> None:
         engine.call(name, Call("drain"))
     except DeviceGone as error:
         raise FarmError(str(error)) from None
-
-
-def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

@@ -3,11 +3,17 @@
 from dataclasses import replace
 
 from gputune.client.farm.jobs import Job, Part
-from gputune.client.farm.status import farm_page
+from gputune.client.farm.status import farm_page, jobs_table
 from tests.client.farm.conftest import MakeHost
-from tests.client.pages.reading import Page, words
+from tests.client.pages.reading import Page, cells, words
 
 VOTES = "votes on cpu <i>: min hz 2e+09, now min hz 1.8e+09"
+
+
+def test_a_job_that_has_not_begun_shows_what_it_asks_for() -> None:
+    asked = {"models": ["/m/net.onnx", "/m/two.onnx"], "tiers": ["null-cu1"]}
+    block = jobs_table([Job("j2", "me", asked, "failed", 0.0, 0.0)])
+    assert cells(block) == [["j2", "me", "1970-01-01 00:00:00", "net.onnx, two.onnx", "null-cu1", "failed", "", ""]]
 
 
 def test_the_page_shows_devices_and_jobs_whatever_they_are_called(make_host: MakeHost) -> None:
