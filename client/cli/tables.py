@@ -10,6 +10,9 @@ from rich.table import Table
 from gputune.client.pages.blocks import plain
 from gputune.core.logs import printable
 
+WIDE = 120
+"""Characters in a line from which on a terminal has room for all columns."""
+
 
 def add_row(table: Table, cells: Iterable[object]) -> None:
     """Add a row of plain texts to a table."""
@@ -22,15 +25,21 @@ def print_table(table: Table) -> None:
     for column in table.columns:
         column.overflow = "fold"
     table.columns[0].no_wrap = True
-    console = Console(markup=False)  # a text in brackets is a text
-    if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width of its own to fold to
-        console.width = max(console.width, 240)
-    console.print(table)
+    _console().print(table)
 
 
 def print_block(block: Mapping[str, Any]) -> None:
-    """Print a table that a page shows."""
-    table = Table(*(column["head"] for column in block["columns"]))
+    """Print a table that a page shows; a narrow terminal leaves out what a narrow page does."""
+    narrow = _console().width < WIDE
+    columns = {place: one for place, one in enumerate(block["columns"]) if not (narrow and one.get("wide"))}
+    table = Table(*(one["head"] for one in columns.values()))
     for row in block["rows"]:
-        add_row(table, (plain(text) for text, _ in row))
+        add_row(table, (plain(row[place][0]) for place in columns))
     print_table(table)
+
+
+def _console() -> Console:
+    console = Console(markup=False)  # a text in brackets is a text
+    if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width of its own to fold to
+        console.width = max(console.width, 240)
+    return console

@@ -122,7 +122,7 @@ def _value(value: object) -> str:
 
 _DEVICES = (
     Column("device", lambda device: device[0]),
-    Column("tier", lambda device: device[1].tier, wide=True),
+    Column("tier", lambda device: device[1].tier),
     Column("state", lambda device: str(device[1].report.get("problem") or _doing(device[1].report))),
     _told("job", "job"),
     _told("current task", "running"),

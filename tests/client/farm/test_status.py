@@ -2,12 +2,27 @@
 
 from dataclasses import replace
 
+import pytest
+
+from gputune.client.cli.tables import print_block
+from gputune.client.farm.engine import Announced
 from gputune.client.farm.jobs import Job, Part
-from gputune.client.farm.status import farm_page, jobs_table
+from gputune.client.farm.status import devices_table, farm_page, jobs_table
 from tests.client.farm.conftest import MakeHost
 from tests.client.pages.reading import Page, cells, words
 
 VOTES = "votes on cpu <i>: min hz 2e+09, now min hz 1.8e+09"
+
+
+@pytest.mark.parametrize(("width", "shown"), [("100", False), ("200", True)])
+def test_a_narrow_terminal_leaves_out_what_a_narrow_page_does(
+    width: str, shown: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    print_block(devices_table({"a": Announced("a", "tier-1", {}, {}, True, {"running": "Conv [b]", "trials": 1200})}))
+    out = capfd.readouterr().out
+    assert all(each in out for each in ("tier-1", "at work", "Conv [b]", "1,200"))
+    assert ("health check" in out) == shown
 
 
 def test_a_job_that_has_not_begun_shows_what_it_asks_for() -> None:
