@@ -38,6 +38,11 @@ class RooflineRow:
         return self.best_ns / self.median_ns if self.median_ns else 0.0
 
     @property
+    def gain_ns(self) -> float:
+        """What lies between its time and its roofline."""
+        return self.median_ns - self.best_ns
+
+    @property
     def gflops_per_s(self) -> float:
         """The rate that it has computed at, 10^9 floating-point operations per second."""
         return self.flops / self.median_ns if self.median_ns else 0.0

@@ -12,21 +12,20 @@ from gputune.client.pages.drawing import roofline as roofline_drawing
 from gputune.client.pages.scales import bytes_text, counted, digits, percent, time_text
 from gputune.client.viewer.analysis.critical_path import CriticalPath
 from gputune.client.viewer.schematic import GraphPlan
-from gputune.client.viewer.sections.groups import Shown
-from gputune.client.viewer.sections.insights import Insights
+from gputune.client.viewer.sections.shown import Shown
 
 MOST_POINTS = 2000
 MOST_STEPS = 1000
 LONGEST = 6
 
 
-def roofline(shown: Shown, insights: Insights) -> Iterator[Block]:
+def roofline(shown: Shown) -> Iterator[Block]:
     """Yield each operation's place under the roof, with a link to its row, and where the peaks come from; nothing
     without peaks."""
-    points = _points(shown, insights)
-    if insights.roofline is None or not points:
+    points = _points(shown)
+    if shown.roofline is None or not points:
         return
-    peaks = insights.roofline.peaks
+    peaks = shown.roofline.peaks
     label = "Roofline: GFLOP/s by operations per byte, each operation's place"
     yield roofline_drawing(label, peaks.flops_per_ns, peaks.bytes_per_ns, points)
     said = f"{digits(peaks.flops_per_ns)} GFLOP/s and {digits(peaks.bytes_per_ns)} GB/s: {peaks.origin}."
@@ -36,9 +35,9 @@ def roofline(shown: Shown, insights: Insights) -> Iterator[Block]:
     yield shares((), shown.legend())
 
 
-def critical_path(shown: Shown, insights: Insights) -> Iterator[Block]:
+def critical_path(shown: Shown) -> Iterator[Block]:
     """Yield the longest chain of operations that read each other, as a bar whose pieces lead to their rows."""
-    path, plan = insights.path, shown.graph.plan
+    path, plan = shown.path, shown.graph.plan
     if path is None or plan is None or path.length_ns <= 0:
         return
     times = {one.name: one.median_ns for one in shown.graph.operations}
@@ -76,9 +75,9 @@ def memory(plan: GraphPlan) -> Block | None:
     return figure("Memory", held(title, alive, most, plan.arena_bound_bytes, bytes_text), note)
 
 
-def _points(shown: Shown, insights: Insights) -> list[RooflinePoint]:
+def _points(shown: Shown) -> list[RooflinePoint]:
     """Return the places of operations that compute something and take time."""
-    rows = [row for row in insights.placed.values() if row.flops and row.nbytes and row.name in shown.place_of]
+    rows = [row for row in shown.placed.values() if row.flops and row.nbytes and row.name in shown.place_of]
     return [
         RooflinePoint(
             row.flops / row.nbytes,

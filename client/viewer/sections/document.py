@@ -11,10 +11,9 @@ from gputune.client.viewer.profile import GraphProfile, Profile
 from gputune.client.viewer.sections.account import account
 from gputune.client.viewer.sections.charts import critical_path, memory, roofline
 from gputune.client.viewer.sections.conditions import begun, conditions, device_name
-from gputune.client.viewer.sections.groups import Shown, shown
 from gputune.client.viewer.sections.headline import every_inference, finding_list, paths, tiles
-from gputune.client.viewer.sections.insights import insights_of
 from gputune.client.viewer.sections.operations import by_op, one_by_one
+from gputune.client.viewer.sections.shown import Shown, shown
 from gputune.client.viewer.sections.timeline import timeline
 
 
@@ -34,7 +33,7 @@ def sections(profile: Profile) -> list[Block | None]:
     return [
         *notes,
         None if graphs else text("This profile has no inferences.", "note"),
-        *(_graph(shown(graph, f"g{place}"), profile, several) for place, graph in enumerate(graphs)),
+        *(_graph(shown(profile, graph, f"g{place}"), profile, several) for place, graph in enumerate(graphs)),
         card("Phases", _spans(profile)),
     ]
 
@@ -77,22 +76,20 @@ def _notes(profile: Profile) -> Iterator[str]:
 
 def _graph(own: Shown, profile: Profile, several: bool) -> Block | None:
     """Return everything about one graph."""
-    graph, insights = own.graph, insights_of(profile, own.graph)
+    graph = own.graph
     named = " of ".join(filter(None, (graph.graph.name, graph.graph.context)))
     operations: Sequence[Block | None] = ()
     if graph.timed:
         operations = (
-            card("By op" if own.plans else "By kernel", by_op(own, insights)),
-            group(
-                "pair", card("Roofline", *roofline(own, insights)), card("Critical path", *critical_path(own, insights))
-            ),
-            card("Operations", filter_field("Filter operations, nodes, tensors"), *one_by_one(own, insights)),
+            card("By op" if own.plans else "By kernel", by_op(own)),
+            group("pair", card("Roofline", *roofline(own)), card("Critical path", *critical_path(own))),
+            card("Operations", filter_field("Filter operations, nodes, tensors"), *one_by_one(own)),
         )
     return group(
         "section",
         tiles(graph),
         text(paths(graph), "sub"),
-        card("What stands out", finding_list(insights.findings)),
+        card("What stands out", finding_list(own.findings)),
         card("Where the time goes", *account(graph)),
         card("Timeline", timeline(own, profile.begun_ns)),
         *operations,

@@ -11,16 +11,15 @@ from gputune.client.tuning.measuring.intervals import median_interval
 from gputune.client.viewer.analysis.roofline import RooflineRow
 from gputune.client.viewer.profile import OperationTimes
 from gputune.client.viewer.schematic import OperationPlan
-from gputune.client.viewer.sections.groups import Group, Shown
-from gputune.client.viewer.sections.insights import Insights, gain_ns
+from gputune.client.viewer.sections.shown import Group, Shown
 
 MOST_OPERATIONS = 1000
 MOST_NAMES = 40
 
 
-def by_op(shown: Shown, insights: Insights) -> Block:
+def by_op(shown: Shown) -> Block:
     """Return a row for each op; for each kernel without a schematic."""
-    total_ns, gains = shown.groups[0].total_ns, insights.placed
+    total_ns, gains = shown.groups[0].total_ns, shown.placed
     columns = [
         Column("Op" if shown.plans else "Kernel", lambda group: [key(group.colour), group.name]),
         Column("Operations", lambda group: len(group.operations), "count", wide=True),
@@ -34,7 +33,7 @@ def by_op(shown: Shown, insights: Insights) -> Block:
     return table(columns, shown.groups)
 
 
-def one_by_one(shown: Shown, insights: Insights) -> Iterator[Block]:
+def one_by_one(shown: Shown) -> Iterator[Block]:
     """Yield a row for each operation, those with the most time where there are too many."""
     every = sorted(shown.graph.operations, key=lambda one: -one.total_ns)
     columns = [
@@ -50,19 +49,19 @@ def one_by_one(shown: Shown, insights: Insights) -> Iterator[Block]:
     if plans := shown.plans:
         alone = _of(plans, lambda plan: plan.alone_ns)
         columns.append(Column("Alone µs", alone, "micros", True, "median when it was tuned alone"))
-    if placed := insights.placed:
+    if placed := shown.placed:
         columns += [
             Column("GFLOP/s", _of(placed, lambda row: row.gflops_per_s), "tenth", True),
             Column("GB/s", _of(placed, lambda row: row.gbytes_per_s), "tenth", True),
             Column("Of roof", _of(placed, lambda row: row.share), "share", True, "share of what the roofline allows"),
             Column("Bound by", _of(placed, lambda row: row.bound), wide=True),
-            Column("To gain µs", _of(placed, gain_ns), "micros", True, _TO_GAIN),
+            Column("To gain µs", _of(placed, lambda row: row.gain_ns), "micros", True, _TO_GAIN),
         ]
     yield table(
         columns,
         every[:MOST_OPERATIONS],
         ids=lambda one: shown.row(one.name),
-        details=lambda one: [_details(one, shown, insights)],
+        details=lambda one: [_details(one, shown)],
         filtered=True,
     )
     if len(every) > MOST_OPERATIONS:
@@ -79,7 +78,7 @@ def _of(known: Mapping[str, Any], value: Callable[[Any], Any]) -> Callable[[Oper
 
 
 def _gain_ns(group: Group, placed: Mapping[str, RooflineRow]) -> float:
-    return sum(gain_ns(placed[one.name]) for one in group.operations if one.name in placed)
+    return sum(placed[one.name].gain_ns for one in group.operations if one.name in placed)
 
 
 def _named(one: OperationTimes, shown: Shown) -> Cell:
@@ -107,9 +106,9 @@ def configuration_words(plan: OperationPlan) -> str:
     return f"{', '.join(changed)}{'; unchanged: ' if kept else ''}{', '.join(kept)}"
 
 
-def _details(one: OperationTimes, shown: Shown, insights: Insights) -> Block:
+def _details(one: OperationTimes, shown: Shown) -> Block:
     """Return names and values, whatever is known."""
-    plan, placed = shown.plans.get(one.name), insights.placed.get(one.name)
+    plan, placed = shown.plans.get(one.name), shown.placed.get(one.name)
     lines = {"Time here": _time_here(one, plan)}
     if placed is not None:
         lines["Roofline"] = _roofline(placed)
@@ -121,7 +120,7 @@ def _details(one: OperationTimes, shown: Shown, insights: Insights) -> Block:
 def _roofline(placed: RooflineRow) -> str:
     limit = "the roof" if placed.bound == "none" else f"what {placed.bound} allows"
     rates = f"{digits(placed.gflops_per_s)} GFLOP/s, {digits(placed.gbytes_per_s)} GB/s"
-    at_best = f"at best {time_text(placed.best_ns)}, {time_text(gain_ns(placed))} to gain"
+    at_best = f"at best {time_text(placed.best_ns)}, {time_text(placed.gain_ns)} to gain"
     return f"{percent(placed.share)} of {limit}: {rates}; {at_best}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gputune.client.pages.blocks import Block
 from gputune.client.pages.scales import time_text
-from gputune.client.viewer.sections.groups import Shown
+from gputune.client.viewer.sections.shown import Shown
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, PART_TENSOR, LoggedInference, Part
 
 MOST_INFERENCES = 12

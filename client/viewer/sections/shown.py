@@ -1,13 +1,20 @@
-"""Group operations and give each group a colour: by op if a schematic says it, else by kernel."""
+"""Collect what the page shows of a graph: what the analyses say, and its operations in groups, each with a colour.
+
+Groups are those of ops if a schematic says them, else of kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from gputune.client.viewer.profile import GraphProfile, OperationTimes
+from gputune.client.viewer.analysis.critical_path import CriticalPath, critical_path_of
+from gputune.client.viewer.analysis.findings import Finding, findings_of
+from gputune.client.viewer.analysis.roofline import Roofline, RooflineRow, roofline_of
+from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
 from gputune.client.viewer.schematic import OperationPlan
 
 COLOURS = 8
@@ -27,17 +34,27 @@ class Group:
     total_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shown:
-    """A graph's operations as the page shows them. anchor: what ids of this graph begin with; group_of, place_of and
-    plans: by the operation's name."""
+    """A graph and its operations as the page shows them. anchor: what ids of this graph begin with; path, roofline:
+    None where there is no schematic, or no timestamps of launches; group_of, place_of and plans: by the operation's
+    name."""
 
     graph: GraphProfile
     anchor: str
+    findings: Sequence[Finding]
+    path: CriticalPath | None
+    roofline: Roofline | None
     groups: Sequence[Group]
     group_of: Mapping[str, int]
     place_of: Mapping[str, int]
     plans: Mapping[str, OperationPlan]
+
+    @cached_property
+    def placed(self) -> Mapping[str, RooflineRow]:
+        """The operations under the roofline by their names, those without launches left out."""
+        rows = () if self.roofline is None else self.roofline.rows
+        return {row.name: row for row in rows if row.median_ns}
 
     def colour(self, operation: str) -> str:
         return self.groups[self.group_of[operation]].colour
@@ -51,7 +68,7 @@ class Shown:
         return [(group.colour, group.name) for group in self.groups[: COLOURS + 1]]
 
 
-def shown(graph: GraphProfile, anchor: str) -> Shown:
+def shown(profile: Profile, graph: GraphProfile, anchor: str) -> Shown:
     """Return a graph's operations with their groups, the most expensive group first."""
     plans = {} if graph.plan is None else {one.name: one for one in graph.plan.operations}
     families = enumerate(graph.families.items())
@@ -59,6 +76,9 @@ def shown(graph: GraphProfile, anchor: str) -> Shown:
     return Shown(
         graph=graph,
         anchor=anchor,
+        findings=findings_of(profile, graph),
+        path=critical_path_of(graph),
+        roofline=roofline_of(profile, graph),
         groups=groups,
         group_of={one.name: number for number, group in enumerate(groups) for one in group.operations},
         place_of={one.name: place for place, one in enumerate(graph.operations)},
