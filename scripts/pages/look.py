@@ -16,6 +16,8 @@ from pathlib import Path
 import tool
 import website
 from gputune.client.report import write_report
+from gputune.client.report.memory import read_memory
+from gputune.client.report.writer import write_memory_page
 from gputune.client.viewer.profile import Profile, open_profile
 from gputune.client.viewer.sections.document import page_of
 from pages.headless import Browser, chromium, find_chromium
@@ -40,14 +42,18 @@ FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
 
 
 def report(options: argparse.Namespace) -> list[Path]:
-    """Write the report of a cache; return its page."""
+    """Write the report of a cache, and of a context's memory; return their pages."""
     cache, context = options.cache, options.context
     if cache is None:
         for left in options.output.glob("*.sqlite*"):
             left.unlink()
         cache, context = made_up_cache.make(options.output)
-    write_report(cache, options.output / "report.html", context)
-    return [options.output / "report.html"]
+    pages = [options.output / "report.html"]
+    write_report(cache, pages[0], context)
+    if context is not None:
+        pages.append(options.output / "memory.html")
+        write_memory_page(read_memory(context), pages[1])
+    return pages
 
 
 def profile(options: argparse.Namespace) -> list[Path]:
