@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 INPUT_DIMENSIONS, INPUT_VALUE = "--input_dimensions", "--input_value"
-"""The options that errors about inputs name. Commands know them before they load anything that reads models."""
+STATE, STATE_CAPACITY = "--state", "--state_capacity"
+"""The options that errors about inputs and states name. Commands know them before they load anything that reads
+models."""
 
 
 class GputuneError(Exception):

@@ -18,6 +18,8 @@ def tune(
     weights: str | None = None,
     unsupported: str | None = None,
     input_values: InputValues | None = None,
+    state: str | None = None,
+    state_capacity: int | None = None,
     precision_mode: str | None = None,
     io_type: str | Mapping[str, str] | None = None,
     keep_float32: Sequence[str] = (),

@@ -13,7 +13,7 @@ from gputune.cache import cache_files, check_writable, named, tier_of
 from gputune.client.context.verifying.exactness import lines_of
 from gputune.client.context.verifying.origin import records_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for, ground_truth_of_parts
-from gputune.client.errors import ConfigError, TargetError
+from gputune.client.errors import STATE, ConfigError, TargetError
 from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
@@ -197,6 +197,7 @@ def _cuts(request: GenerationRequest) -> list[Cut]:
         f"--{OUTPUTS}": bool(request.outputs.named),
         "enable_graphs": bool(config.enable_graphs),
         "--io_type": bool(config.precision.io_types),
+        STATE: bool(config.state),
     }
     for name in (name for name, wished in wishes.items() if wished):
         raise ConfigError(f"{name} has no meaning with --unsupported host, which needs all parts as they are; drop one")

@@ -20,7 +20,7 @@ from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import kind_of
 from gputune.client.model.importer import data_files, told_value
-from gputune.client.model.model_files import ModelFile, model_files
+from gputune.client.model.model_files import ModelFile, model_files, with_states
 from gputune.client.model.op_packages import OpPackage, folders_files
 from gputune.client.model.plan import Plan
 from gputune.client.options.config import HOST, Config, read_config
@@ -122,7 +122,11 @@ def requested(
     _check_target(given, found)
     asked = found.having(given)
     return GenerationRequest(
-        models=model_files(given["model"], given.get("input_dimensions", ()), asked.input_values),
+        models=with_states(
+            model_files(given["model"], given.get("input_dimensions", ()), asked.input_values),
+            asked.state,
+            asked.state_capacity,
+        ),
         outputs=ChosenOutputs.parse(given.get("enable_intermediate_outputs", False), given.get("set_output_tensors")),
         binary_file=binary_file,
         config=asked,

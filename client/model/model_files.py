@@ -4,21 +4,21 @@ inputs that are constants."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gputune.client.errors import INPUT_DIMENSIONS as OPTION
 from gputune.client.errors import INPUT_VALUE as VALUE_OPTION
-from gputune.client.errors import ConfigError
+from gputune.client.errors import STATE, STATE_CAPACITY, ConfigError
 from gputune.client.suggestions import instead
 
 if TYPE_CHECKING:
     from gputune.client.model.importer import Value
 
 Shape = tuple[int, ...]
-
-
+AUTO = "auto"
+"""What --state has for the pairs that a model joins itself."""
 Given = TypeVar("Given")
 
 
@@ -44,6 +44,36 @@ class ModelFile:
     shapes: Sequence[Mapping[str, Shape]] = ({},)
     values: Mapping[str, Value] = field(default_factory=dict)
     state: StateChoice | None = None
+
+
+def with_states(files: Sequence[ModelFile], parts: Sequence[str], capacity: int) -> tuple[ModelFile, ...]:
+    """Return models with the states that --state and --state_capacity say. parts: of the text of --state.
+
+    MODEL:TEXT is for the model in MODEL.onnx, and TEXT alone for each. Raises ConfigError for parts that contradict
+    each other, and for a capacity of no state.
+    """
+    if not parts and capacity:
+        raise ConfigError(f"{STATE_CAPACITY} {capacity}: it is the room of a state; give {STATE}, too")
+    stems = [file.path.stem for file in files]
+    found = []
+    for file in files:
+        owned = [(part, next((stem for stem in stems if part.startswith(f"{stem}:")), "")) for part in parts]
+        own = [part.removeprefix(f"{stem}:") for part, stem in owned if stem in ("", file.path.stem)]
+        found.append(replace(file, state=_choice(own, capacity)) if own else file)
+    return tuple(found)
+
+
+def _choice(parts: Sequence[str], capacity: int) -> StateChoice:
+    """Return what parts say of a model. Raises ConfigError."""
+    pairs = [(one, other) for one, equals, other in (part.partition("=") for part in parts) if equals]
+    if not pairs and len(parts) == 1:
+        return StateChoice(capacity, prefix="" if parts[0] == AUTO else parts[0])
+    if len(pairs) < len(parts):
+        others = [part for part in parts if "=" not in part]
+        raise ConfigError(f"{STATE}: {others[0]!r} is no pair IN=OUT; give pairs, {AUTO}, or the name of one dimension")
+    if wrong := next((pair for pair in pairs if not all(pair) or pair[0].count("*") != pair[1].count("*")), None):
+        raise ConfigError(f"{STATE} {'='.join(wrong)}: give two names, with as many * in both")
+    return StateChoice(capacity, tuple(pairs))
 
 
 def model_files(

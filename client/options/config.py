@@ -267,6 +267,14 @@ class Config:
         decides=True,
         told="",
     )
+    state: tuple[str, ...] = same(
+        shared.STATE,
+        (),
+        key=True,
+        sparse=True,
+        key_help="as `--state`: [outputs are inputs of the next inference](decoders.md)",
+    )
+    state_capacity: int = same(shared.STATE_CAPACITY, 0, key=True, sparse=True, key_help="as `--state_capacity`")
     argument_form: str = _key(
         MEASURED,
         choice(MEASURED, *ARGUMENT_FORMS, value=", ".join(f'`"{one}"`' for one in (MEASURED, *ARGUMENT_FORMS))),

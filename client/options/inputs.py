@@ -88,6 +88,15 @@ def told_io_types(texts: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
+def _states(value: Any, name: str) -> tuple[str, ...]:
+    """Return the parts of auto, IN=OUT;... or the name of a dimension. Raises ConfigError."""
+    parts = tuple(part.strip() for part in a_text(value, name).split(";"))
+    if not all(parts):
+        raise ConfigError(f"{name}: {value!r} has a part that is empty; give auto, IN=OUT;..., or a dimension")
+    return parts
+
+
+STATES = Kind(_states, _states, _states, {"metavar": "auto|IN=OUT;...|NAME"}, value="text")
 SHAPES = Kind(parse_input_dimensions, click={"metavar": "NAME=D0,D1,...", "multiple": True}, hint="Shapes")
 VALUES = Kind(
     _values,

@@ -12,13 +12,15 @@ from gputune.cache import cache_files
 from gputune.cache.record import EFFORTS
 from gputune.client.errors import INPUT_DIMENSIONS as DIMENSIONS
 from gputune.client.errors import INPUT_VALUE as VALUE
+from gputune.client.errors import STATE as STATE_OPTION
+from gputune.client.errors import STATE_CAPACITY as STATE_CAPACITY_OPTION
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.lists import comma_separated
 from gputune.client.options import tuning
 from gputune.client.options.completion import devices, perf_profiles, tiers
 from gputune.client.options.files import INPUT, OUTPUT, DeviceName, FileText, SearchedFolder
-from gputune.client.options.inputs import SHAPES, VALUES
-from gputune.client.options.kinds import FLAG, choice, file, text
+from gputune.client.options.inputs import SHAPES, STATES, VALUES
+from gputune.client.options.kinds import FLAG, choice, file, text, whole
 from gputune.client.options.option import CACHE, DEVICE, FILES, MAIN, MODEL, Kind, Option
 from gputune.core.logs import LEVELS
 from gputune.core.precision import EXACT, IN_FLOATS, PRECISION_MODES, RULES
@@ -55,6 +57,23 @@ INPUT_VALUE = Option(
     group=MODEL,
     argument="input_values",
     python_help='By name, values of inputs that are constants, such as {"sr": 16000}.',
+)
+STATE = Option(
+    STATE_OPTION.removeprefix("--"),
+    STATES,
+    "Have the context keep a state, so that outputs are inputs of the next inference. auto: each output that is an "
+    "input with new rows behind it. 'IN=OUT;...': these pairs, where a * in both stands for the same text. NAME of a "
+    "dimension: it grows, and the model is given everything each time. With several models, MODEL:... is for one.",
+    group=MODEL,
+    argument="state",
+    python_help='Keep a state: "auto", pairs such as "past*=present*", or the dimension that grows.',
+)
+STATE_CAPACITY = Option(
+    STATE_CAPACITY_OPTION.removeprefix("--"),
+    whole(1, 2**31 - 1, "rows", "ROWS"),
+    "The rows that a growing --state has room for.",
+    group=MODEL,
+    argument="state_capacity",
 )
 DIMENSIONS_OF_MODELS = INPUT_DIMENSIONS.having(
     help=f"{INPUT_DIMENSIONS.help} Several shapes, as in 'x=1,3,48,320;x=1,3,48,640', make a graph each. With several "

@@ -112,7 +112,7 @@ class Asked:
         profile = None if self.perf_profile is None else PerfProfile.from_dict(dict(self.perf_profile))
         request = requested(given, self.package(file.path), config, perf_profile=profile)
         (own,) = request.models
-        return replace(request, models=[replace(file, values={**own.values, **file.values})])
+        return replace(request, models=[replace(own, shapes=file.shapes, values={**own.values, **file.values})])
 
     def _config(self, stem: str) -> Config:
         """Return the config file of a model."""

@@ -78,7 +78,7 @@ def with_state(
         return fixed
     growth = _Growth(model, path, shapes, values, choice)
     if not choice.capacity:
-        raise ConfigError(f"--state: the past of model {path} grows; give --state_capacity, the rows that it may have")
+        raise ConfigError(f"--state: what model {path} keeps grows; give --state_capacity, the most rows of it")
     longest = choice.capacity - growth.tokens
     if longest < 1:
         raise ConfigError(

@@ -149,7 +149,15 @@ def test_a_context_says_what_every_key_has_come_to(generate: Any) -> None:
     of_graphs = {"graph_names", *(key for key in KEYS.of("file") if key.startswith("disable_"))}
     told = {*configuration, *(key.removesuffix("_seconds") for key in configuration)}
     unsaid = {"target", "report", "wait_for_quiet", "fail_under"}
-    default = {"weights", "unsupported", "io_type", "keep_float32", "float64"}  # said if they are not as usual
+    default = {
+        "weights",
+        "unsupported",
+        "io_type",
+        "keep_float32",
+        "float64",
+        "state",
+        "state_capacity",
+    }  # said if they are not as usual
     default.add("quantised")  # said of models with such nodes
     assert set(KEYS.of("file")) - told - of_graphs == unsaid | default
     assert set(KEYS.of("context")) <= told
