@@ -1,6 +1,8 @@
 """Define every option that has more than one place: on command lines, in config files, and in Python.
 
-An Option (option.py) says all of it once. Fields of records are options: tuning.py and generator.py hold those of a
-generation. shared.py holds those of several commands. command_line.py, config_file.py and python.py make of them what
-users see. Nothing here loads what a command needs to work, so that a wrong option costs little time.
+An Option (option.py) says all of it once. Fields of records are options: tuning.py and config.py hold those of a
+generation, and run.py those of net-run. shared.py and generator.py hold others. command_line.py, config_file.py and
+python.py make of them what users see. A new option of a generation is a field there, a row in
+tests/client/options/test_options.py and its use; scripts/docs writes the rest. Nothing here loads what a command needs
+to work, so that a wrong option costs little time.
 """
