@@ -65,7 +65,8 @@ def with_states(files: Sequence[ModelFile], parts: Sequence[str], capacity: int)
 
 def _choice(parts: Sequence[str], capacity: int) -> StateChoice:
     """Return what parts say of a model. Raises ConfigError."""
-    pairs = [(one, other) for one, equals, other in (part.partition("=") for part in parts) if equals]
+    divided = [part.partition("=") for part in parts]
+    pairs = [(one.strip(), other.strip()) for one, equals, other in divided if equals]
     if not pairs and len(parts) == 1:
         return StateChoice(capacity, prefix="" if parts[0] == AUTO else parts[0])
     if len(pairs) < len(parts):
