@@ -30,7 +30,7 @@ FIXED_STEPS = 8
 BACK = 10
 """So many rows are forgotten halfway."""
 BEHIND = 1e30
-"""What is written behind the end of a state, or as much of it as its type holds."""
+"""What is written behind the end of a state, or the largest number of float16."""
 
 
 class Steps:
@@ -92,7 +92,7 @@ class Steps:
         if not tokens:
             yield from ((0, 0, True) for _ in range(FIXED_STEPS))
             return
-        part = tokens // 2 if self._decoder.original.tokens else 0
+        part = tokens // 2 if self._axes else 0
         ways = [(length, tokens) for length in range(0, capacity // 2 - tokens + 1, tokens)]
         end = ways[-1][0] + tokens if ways else 0
         if part and end + tokens <= capacity:
@@ -162,7 +162,8 @@ class Steps:
         if (axis := self._axis(name)) < 0:
             return past
         rows = np.arange(past.shape[axis]).reshape([-1 if each == axis else 1 for each in range(past.ndim)])
-        most = min(BEHIND, float(np.finfo(past.dtype).max)) if is_float(past.dtype.name) else 1
+        most = BEHIND if is_float(past.dtype.name) else 1
+        most = float(np.finfo(np.float16).max) if past.dtype == np.float16 else most
         return np.where(rows < length, past, np.array(most, past.dtype))
 
     # without one

@@ -122,7 +122,8 @@ class _Growth:
     @cached_property
     def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis]]:
         """The dimension that says how many rows a step adds, and the inputs and outputs that have a row for each: those
-        which are longer if it adds one more."""
+        which are longer if it adds one more. If an output has none, what is padded would show in it, so a step takes
+        whole chunks only, and no axes are named."""
         own = outline(self.imported(SHORT)).shapes
         for name in self.dimensions.candidates(self.tokens):
             try:
@@ -133,7 +134,15 @@ class _Growth:
             if set(self._added(shapes).values()) == {self.tokens + 1}:
                 inputs = [each for each in graph.inputs if each not in self.pairs]
                 outputs = [each for each in graph.outputs if each not in self.pairs.values()]
-                return name, _longer(own, shapes, inputs), _longer(own, shapes, outputs)
+                found = _longer(own, shapes, outputs, self.tokens)
+                if len(found) == len(outputs):
+                    return name, _longer(own, shapes, inputs, self.tokens), found
+                others = ", ".join(sorted({*outputs} - {one.name for one in found}))
+                log.info(
+                    f"--state: {others} of model {self._path} has no row for each token, so a step takes {self.tokens} "
+                    "tokens and no fewer"
+                )
+                return name, [], []
         return "", [], []
 
     def _dimensions(self, shapes: Mapping[str, Shape], pasts: Sequence[str]) -> Dimensions:
@@ -209,13 +218,15 @@ def _named(model: onnx.ModelProto, path: Path, choice: StateChoice) -> dict[str,
     return named(choice.pairs, list(interface.inputs), interface.outputs, path)
 
 
-def _longer(own: Mapping[str, Shape], longer: Mapping[str, Shape], names: Sequence[str]) -> list[TokenAxis]:
-    """Return the axes along which tensors of these names are longer."""
+def _longer(
+    own: Mapping[str, Shape], longer: Mapping[str, Shape], names: Sequence[str], tokens: int
+) -> list[TokenAxis]:
+    """Return the axes along which tensors of these names have so many rows, and one more if they are longer."""
     return [
         TokenAxis(name, axis)
         for name in names
         for axis, (one, other) in enumerate(zip(own[name], longer[name], strict=True))
-        if one != other
+        if (one, other) == (tokens, tokens + 1)
     ]
 
 
