@@ -35,9 +35,10 @@ class ByLength:
             found.update(folded(step.node, self._feeds(step, found, past), step.opset))
         return {name: found[name] for name in names}
 
-    def nbytes(self, names: Collection[str]) -> int:
-        """Return the bytes of all that is computed for some of them at the longest past."""
-        return sum(self._constants[name].nbytes for step in self._needed(names) for name in step.node.output if name)
+    def work(self, names: Collection[str]) -> tuple[int, int]:
+        """Return how many nodes compute some of them, and the bytes of all results at the longest past."""
+        steps = self._needed(names)
+        return len(steps), sum(self._constants[name].nbytes for step in steps for name in step.node.output if name)
 
     def _follows(self, step: Visited) -> bool:
         """Return whether the results of a node depend on the length."""

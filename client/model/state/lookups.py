@@ -7,7 +7,7 @@ table with an entry for each length.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -19,35 +19,40 @@ from gputune.client.model.state.writing import Writing
 
 log = logging.getLogger(__name__)
 
-ALL_BYTES = 1 << 28
+ALL_BYTES, ALL_NODES = 1 << 28, 20_000
 """What is computed for all lengths takes at most so much together; of more, samples are looked at."""
-SAMPLES = 12
+SAMPLES = 24
 """Lengths that are looked at then, the first and the last ones among them."""
 TABLE_BYTES = 1 << 28
 """The largest table."""
 
+Computed = Callable[[int], Array]
+"""Return a value at a length."""
+
 
 class Lookups:
-    """Writes the values of constants that depend on the length into a graph."""
+    """Writes values that depend on the length into a graph. lengths: those that are looked at."""
 
     def __init__(self, growing: Growing, by_length: ByLength, names: Collection[str], writing: Writing) -> None:
+        """names: of constants that are read."""
         self._growing, self._by_length, self._writing = growing, by_length, writing
-        lengths = self._lengths(by_length.nbytes(names))
-        found = {past: by_length.at(names, past) for past in lengths}
-        self._values = {name: {past: found[past][name] for past in lengths} for name in names}
+        self.lengths = self._lengths(*by_length.work(names))
+        found = {past: by_length.at(names, past) for past in self.lengths}
+        self._values = {name: {past: found[past][name] for past in self.lengths} for name in names}
         self._read: list[tuple[Mapping[int, Array], str]] = []
 
-    def _lengths(self, nbytes: int) -> list[int]:
+    def _lengths(self, nodes: int, nbytes: int) -> list[int]:
         first, last = self._growing.first, self._growing.longest
-        every = range(first, last + 1)
-        if nbytes * len(every) <= ALL_BYTES or len(every) <= SAMPLES:
-            return list(every)
+        count = last - first + 1
+        if count <= SAMPLES or (nbytes * count <= ALL_BYTES and nodes * count <= ALL_NODES):
+            return list(range(first, last + 1))
         between = np.linspace(first, last, SAMPLES - 4).astype(int).tolist()
         return sorted({*between, first, first + 1, first + 2, last - 1, last})
 
-    def values(self, name: str) -> Mapping[int, Array]:
-        """Return what a constant is at the lengths that were looked at."""
-        return self._values[name]
+    def at(self, name: str, past: int) -> Array:
+        """Return what a constant is at a length."""
+        found = self._values[name].get(past)
+        return self._by_length.at([name], past)[name] if found is None else found
 
     def same(self, name: str) -> Array | None:
         """Return what a constant is at all lengths; None if it depends on them."""
@@ -64,15 +69,16 @@ class Lookups:
         for others, tensor in self._read:  # each layer may have its own of a mask
             if all(np.array_equal(value, others[past]) for past, value in values.items()):
                 return tensor
-        self._read.append((values, self.written(values, name)))
+        self._read.append((values, self.written(name, lambda past: self.at(name, past))))
         return self._read[-1][1]
 
-    def written(self, values: Mapping[int, Array], name: str) -> str:
-        """Write a tensor that has these values at the lengths that were looked at. name: what computes them."""
+    def written(self, what: str, computed: Computed) -> str:
+        """Write a tensor that has a value at each length. what: how messages call it."""
+        values = {past: computed(past) for past in self.lengths}
         last = values[self._growing.longest]
-        forms = (self._constant, self._rising, self._shifted, self._window)
+        forms = (self._constant, self._rising, self._shifted)
         found = next(filter(None, (form(values, last) for form in forms)), "")
-        return found or self._table(name, last)
+        return found or self._window(values, last, computed) or self._table(what, last, computed)
 
     def _constant(self, values: Mapping[int, Array], last: Array) -> str:
         return self._writing.value(last) if all(_begins(value, last) for value in values.values()) else ""
@@ -103,37 +109,44 @@ class Lookups:
         row = self._writing.value(np.pad(last, pads))
         return self._writing.op("Gather", [row, self._writing.shifted(last.shape[axis], longest)], axis=axis)
 
-    def _window(self, values: Mapping[int, Array], last: Array) -> str:
+    def _window(self, values: Mapping[int, Array], last: Array, computed: Computed) -> str:
         """Write what is, at each length, the next rows of one table."""
-        if len(values) <= self._growing.longest - self._growing.first or any(
-            value.shape != last.shape for value in values.values()
-        ):
+        if any(value.shape != last.shape for value in values.values()):
             return ""
+        pairs = [(past, past + 1) for past in values if past + 1 in values]
         for axis in (axis for axis, size in enumerate(last.shape) if size > 1):
-            lengths = sorted(values)
-            rows = {past: np.moveaxis(values[past], axis, 0) for past in lengths}
-            if all(np.array_equal(rows[past][1:], rows[past + 1][:-1]) for past in lengths[:-1]):
-                table = np.concatenate([*(rows[past][:1] for past in lengths[:-1]), rows[lengths[-1]]])
-                table = np.concatenate([np.zeros((self._growing.first, *table.shape[1:]), table.dtype), table])
-                index = self._writing.op("Add", [self._writing.rows(last.shape[axis]), self._writing.length])
-                return self._writing.op("Gather", [self._writing.value(np.moveaxis(table, 0, axis)), index], axis=axis)
+            rows = {past: np.moveaxis(value, axis, 0) for past, value in values.items()}
+            if all(np.array_equal(rows[one][1:], rows[other][:-1]) for one, other in pairs):
+                table = self._joined(axis, last.shape[axis], computed)
+                if all(np.array_equal(table[past : past + len(each)], each) for past, each in rows.items()):
+                    index = self._writing.op("Add", [self._writing.rows(last.shape[axis]), self._writing.length])
+                    weight = self._writing.value(np.moveaxis(table, 0, axis))
+                    return self._writing.op("Gather", [weight, index], axis=axis)
         return ""
 
-    def _table(self, name: str, last: Array) -> str:
+    def _joined(self, axis: int, size: int, computed: Computed) -> Array:
+        """Return all rows of windows of a size, with the axis in front."""
+        last = self._growing.longest
+        parts = {past: np.moveaxis(computed(past), axis, 0) for past in (*range(self._growing.first, last, size), last)}
+        table = np.zeros((last + size, *parts[last].shape[1:]), parts[last].dtype)
+        for past, rows in parts.items():
+            table[past : past + size] = rows
+        return table
+
+    def _table(self, what: str, last: Array, computed: Computed) -> str:
         """Write an entry for each length."""
         count = self._growing.longest + 1
         if last.nbytes * count > TABLE_BYTES:
             raise ModelError(
-                f"--state: {name!r} of model {self._growing.imported.path} depends on the length in a way for which "
+                f"--state: {what!r} of model {self._growing.imported.path} depends on the length in a way for which "
                 f"a table would take {last.nbytes * count} bytes; {TABLE_BYTES} are allowed, so take a smaller "
                 "capacity"
             )
         table = np.zeros((count, *last.shape), last.dtype)
         for past in range(self._growing.first, count):
-            value = self._values[name].get(past)
-            value = self._by_length.at([name], past)[name] if value is None else value
+            value = computed(past)
             table[past][tuple(map(slice, value.shape))] = value
-        log.debug(f"--state: {name!r} becomes a table of {table.nbytes} bytes")
+        log.debug(f"--state: {what!r} becomes a table of {table.nbytes} bytes")
         return self._writing.op("Gather", [self._writing.value(table), self._writing.single()], axis=0)
 
 

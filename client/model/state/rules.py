@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from gputune.client.model.graph import Array
 from gputune.client.model.importer import operator_of
+from gputune.client.model.state import taking
 from gputune.client.model.state.conversion import Conversion, NotApart
 
 Rule = Callable[[Conversion, onnx.NodeProto, Mapping[str, Any]], None]
@@ -195,99 +195,6 @@ def _parts(to: Conversion, name: str) -> list[tuple[int, int]]:
     return [*found, (size, 0)]
 
 
-def _gather(to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
-    data, indices = node.input
-    axis = attributes.get("axis", 0) % len(to.sizes(data))
-    if axis not in to.axes(data):
-        to.keep(node)
-        return
-    rest = to.sizes(data)[axis][1]
-    if indices in to.by_length.names:
-        values = to.lookups.values(indices)
-    elif indices in to.imported.constants:
-        constant = to.imported.constants[indices]
-        values = dict.fromkeys(range(to.growing.first, to.growing.longest + 1), constant)
-    else:
-        raise NotApart("it takes rows of the past that are not known before it runs")
-    _picked(to, node, {past: np.where(v < 0, v + past + rest, v) for past, v in values.items()}, axis)
-
-
-def _picked(to: Conversion, node: onnx.NodeProto, rows: Mapping[int, Array], axis: int) -> None:
-    """Take the rows of these numbers, by the length."""
-    if len({value.shape for value in rows.values()}) > 1:
-        raise NotApart("it takes a part of the rows of the past that is neither their end nor their beginning")
-    index = to.lookups.written({past: value.astype(np.int64) for past, value in rows.items()}, node.output[0])
-    to.writing.op("Gather", [to.read(node.input[0]), index], node.output[0], axis=axis)
-
-
-def _slice(to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
-    """Take slices along axes that grow, or by numbers that depend on the length, one axis after the other."""
-    data, rank = node.input[0], len(to.sizes(node.input[0]))
-    if not to.axes(data) and not to.by_length.names.intersection(node.input[1:]):
-        to.keep(node)
-        return
-    if not all(name in to.imported.constants for name in filter(None, node.input[1:])):
-        raise NotApart("it takes rows of the past that are not known before it runs")
-    name, taken = to.read(data), _slices(to, node, attributes, rank)
-    for place, (axis, parts) in enumerate(taken.items()):
-        output = node.output[0] if place == len(taken) - 1 else ""
-        name = _sliced(to, name, output, to.sizes(data)[axis], axis, parts)
-
-
-def _slices(
-    to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any], rank: int
-) -> dict[int, dict[int, slice]]:
-    """Return what is taken along each axis, by the length."""
-
-    def numbers(place: int, key: str, past: int) -> Sequence[int] | None:
-        given = node.input[place] if place < len(node.input) else ""
-        if not given:
-            return attributes.get(key)
-        found = to.lookups.values(given)[past] if given in to.by_length.names else to.imported.constants[given]
-        return [int(each) for each in found.flat]
-
-    given = [name for name in node.input[1:] if name in to.by_length.names]
-    lengths = to.lookups.values(given[0]) if given else range(to.growing.first, to.growing.longest + 1)
-    found: dict[int, dict[int, slice]] = {}
-    for past in lengths:
-        starts, ends = numbers(1, "starts", past) or [], numbers(2, "ends", past) or []
-        axes = numbers(3, "axes", past) or range(len(starts))
-        steps = numbers(4, "steps", past) or [1] * len(starts)
-        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            found.setdefault(axis % rank, {})[past] = slice(start, end if end >= 0 or step > 0 else None, step)
-    return found
-
-
-def _sliced(
-    to: Conversion, name: str, output: str, size: tuple[int, int], axis: int, parts: Mapping[int, slice]
-) -> str:
-    """Write what is taken along one axis."""
-    slope, rest = size
-    rows = {past: np.arange(slope * past + rest)[part] for past, part in parts.items()}
-    if slope and all(len(each) == past + rest for past, each in rows.items()):
-        return to.writing.op("Identity", [name], output)
-    if slope and len({len(each) - past for past, each in rows.items()}) == 1:  # of rows that grow, all but a few
-        if any(each.size and (each[0] != rows[max(rows)][0] or (np.diff(each) != 1).any()) for each in rows.values()):
-            raise NotApart("it takes a part of the rows of the past that is neither their end nor their beginning")
-    elif len({len(each) for each in rows.values()}) > 1:
-        raise NotApart("it takes a part of the rows of the past that is neither their end nor their beginning")
-    else:
-        index = to.lookups.written(rows, name)
-        return to.writing.op("Gather", [name, index], output, axis=axis)
-    return to.writing.op("Gather", [name, to.writing.value(rows[max(rows)])], output, axis=axis)
-
-
-def _scattered(to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
-    """Take updates themselves where they replace everything in order."""
-    data, indices, updates = node.input
-    whole = to.growing.shape(data, to.growing.longest)
-    everywhere = np.moveaxis(np.indices(whole), 0, -1)
-    last = to.imported.constants.get(indices, np.empty(0))
-    if attributes.get("reduction", b"none") != b"none" or not np.array_equal(last, everywhere):
-        raise NotApart("it writes into a part of the rows of the past")
-    to.writing.op("Identity", [to.read(updates)], node.output[0])
-
-
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(ANYWHERE, _anywhere),
     **dict.fromkeys((*FILLS, "ReduceMean", "Hardmax"), _along),
@@ -303,7 +210,7 @@ RULES: Mapping[str, Rule] = {
     "Gemm": _gemm,
     "Reshape": _reshape,
     "Flatten": _reshape,
-    "Gather": _gather,
-    "Slice": _slice,
-    "ScatterND": _scattered,
+    "Gather": taking.gather,
+    "Slice": taking.take_slice,
+    "ScatterND": taking.scatter,
 }
