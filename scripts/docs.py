@@ -39,7 +39,7 @@ from gputune.runtime.context.records import (
     Section,
     TensorRecord,
 )
-from gputune.runtime.context.states import StatePair, StateRecord, TokenAxis
+from gputune.runtime.context.states import LARGEST_RANK, StatePair, StateRecord, TokenAxis
 from tables import c_presets, interface, perf_profile_stub
 
 FOLDERS = {
@@ -169,7 +169,7 @@ def limits() -> str:
         "largest memory block, bytes": format.LARGEST_MEMORY_BLOCK_BYTES,
         "bytes that a byte of a compressed section becomes, at most": context_records.MOST_INFLATED,
         "largest tensor, bytes": context_records.LARGEST_TENSOR_BYTES,
-        "dimensions of a tensor, at most": context_records.LARGEST_RANK,
+        "dimensions of a tensor, at most": LARGEST_RANK,
         "levels of the configuration, at most": context_records.DEEPEST_CONFIGURATION,
         "bytes of a counter of persistent kernels": context_records.COUNTER_BYTES,
         "bytes of their status": context_records.STATUS_BYTES,

@@ -15,6 +15,7 @@ from gputune.runtime.application.inputs import Array, Inputs, given_in_words, na
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.context.states import StateRecord, TokenAxis
 from gputune.runtime.executor import Executor, StateMemory
+from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.values import NOTHING, Values
 
 
@@ -165,9 +166,10 @@ class State(Closing):
 
     def _count(self, given: Values) -> int:
         """Return how many tokens are given. Raises ValueError where inputs disagree."""
-        counts = {}
+        counts: dict[str, int] = {}
         for name, axis in ((token.name, token.axis) for token in self._record.token_inputs):
-            shape = np.shape(given[name]) if isinstance(given.get(name), np.ndarray | list | tuple) else ()
+            value = given.get(name)
+            shape = () if value is None or isinstance(value, MemHandle) else np.shape(value)
             if axis >= len(shape):
                 raise ValueError(f"input {name!r} needs an array with a row for each token along axis {axis}")
             counts[name] = shape[axis]

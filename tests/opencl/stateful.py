@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -51,7 +52,7 @@ class _Maker:
         self.weights: list[onnx.TensorProto] = []
         self._random = np.random.default_rng(seed)
 
-    def op(self, kind: str, *inputs: str, name: str = "", **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
         name = name or f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
@@ -86,7 +87,7 @@ def cell() -> onnx.ModelProto:
     gate = make.op("Sigmoid", make.op("MatMul", both, make.weight(12 + WIDTH, WIDTH)))
     fresh = make.op("Tanh", make.op("MatMul", both, make.weight(12 + WIDTH, WIDTH)))
     kept = make.op("Mul", gate, "c")
-    make.op("Add", kept, make.op("Mul", make.op("Sub", make.value(np.float32([1])), gate), fresh), name="cn")
+    make.op("Add", kept, make.op("Mul", make.op("Sub", make.value(np.array([1], np.float32)), gate), fresh), name="cn")
     make.op("Tanh", "cn", name="hn")
     make.op("MatMul", "hn", make.weight(WIDTH, 5), name="y")
     return make.model(_recurrent_inputs([1, 12], [1, WIDTH]), {"y": [1, 5], "hn": [1, WIDTH], "cn": [1, WIDTH]})
@@ -111,8 +112,8 @@ def decoder(tokens: int, capacity: int) -> onnx.ModelProto:
     make = _Maker(2)
     rows = make.value(np.arange(capacity, dtype=np.int32))
     offsets = make.op("Sub", rows, "length")
-    inside = make.op("And", make.op("GreaterOrEqual", offsets, make.value(np.int32([0]))),
-                     make.op("Less", offsets, make.value(np.int32([tokens]))))  # fmt: skip
+    inside = make.op("And", make.op("GreaterOrEqual", offsets, make.value(np.array([0], np.int32))),
+                     make.op("Less", offsets, make.value(np.array([tokens], np.int32))))  # fmt: skip
     inside = make.op("Reshape", inside, make.whole(1, 1, capacity, 1))
     taken = make.op("Clip", offsets, make.value(np.array(0, np.int32)), make.value(np.array(tokens - 1, np.int32)))
     x = make.op("Gather", make.weight(WORDS, WIDTH), "ids")

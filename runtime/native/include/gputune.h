@@ -157,7 +157,7 @@ const gputune_identity *gputune_device_identity(const gputune_device *device);
 /* Return whether the device has stopped working in this process, as some do after a kernel has crashed: close all that
  * is on it, and the device, and open it again or in another process. The device is asked, which waits for its turn. */
 bool gputune_is_lost(gputune_device *device);
-/* Return the bytes of device memory that its graphs and groups hold now. Memory of gputune_memory does not count. */
+/* Return the bytes of device memory that its graphs, groups and states hold now. gputune_memory does not count. */
 size_t gputune_device_bytes(const gputune_device *device);
 /* Return the cl_context of the device, in which a cl_mem of your own must be made. Of a CPU device it may be another
  * one, or NULL, when no graph, group, memory or profile is left on the device. */

@@ -58,7 +58,7 @@ def state(opened: Context) -> Iterator[State]:
 def wanted() -> list[np.ndarray]:
     """Return the logits of each token."""
     step = ByHand(decoder(1, CAPACITY), {f"past.{name}": f"present.{name}" for name in ("key", "value")})
-    return [step(ids=TOKENS[:, [at]], length=np.int32([at]))["logits"][:, 0] for at in range(CAPACITY)]
+    return [step(ids=TOKENS[:, [at]], length=np.array([at], np.int32))["logits"][:, 0] for at in range(CAPACITY)]
 
 
 WANTED = wanted()
@@ -143,7 +143,7 @@ def test_a_state_is_asked_for_by_a_graph(opened: Context, state: State) -> None:
 def test_without_a_state_all_is_given_as_arrays(opened: Context, state: State) -> None:
     past = {name: np.zeros((1, 2, CAPACITY, 8), np.float32) for name in ("past.key", "past.value")}
     with pytest.warns(UserWarning, match="was prepared for memory handles and is given as an array"):
-        got = opened.run({"ids": TOKENS[:, :1], "length": np.int32([0]), **past})
+        got = opened.run({"ids": TOKENS[:, :1], "length": np.zeros(1, np.int32), **past})
     assert not far(got["logits"][:, 0], WANTED[0])
     assert not far(logits(opened, state, 0, 1)[:, 0], WANTED[0])
     with pytest.raises(ValueError, match=r"graph '1 of 40' has no input 'past\.key'; its inputs are"):

@@ -2,15 +2,19 @@
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gputune.core.errors import LimitExceeded
+from gputune.core.errors import DeviceError, LimitExceeded
+from gputune.runtime.application.context import load
 from gputune.runtime.application.states import State, remembered
-from gputune.runtime.context.records import GraphRecord, TensorRecord
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context, GraphRecord, TensorRecord
 from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
 
 CAPACITY = 16
@@ -161,6 +165,20 @@ def test_a_state_is_used_by_one_thread_at_a_time() -> None:
     memory.waits.set()
     running.join()
     assert state.length == 1
+
+
+def test_a_device_that_computes_nothing_keeps_no_states(context: Context, tmp_path: Path) -> None:
+    h, hn = TensorRecord("h", (3,)), TensorRecord("hn", (3,))
+    states = StateRecord("", 0, 0, (), (), (StatePair("h", "hn", FIXED),))
+    first, other = context.graphs
+    kept = replace(first, inputs=(*first.inputs, h), outputs=(*first.outputs, hn), states=states)
+    write_context(tmp_path / "a.bin", replace(context, graphs=(kept, other)))
+    with load(tmp_path / "a.bin", device="null") as opened:
+        with pytest.raises(DeviceError, match="keeps no states: give and take what is remembered as arrays"):
+            opened.state()
+        with pytest.raises(ValueError, match="graph 'other' has no state"):
+            opened.state("other")
+        assert opened.run({"x": np.zeros((2, 4), np.float32), "h": np.zeros(3, np.float32)})["hn"].shape == (3,)
 
 
 def test_graphs_share_a_state_that_remember_the_same() -> None:
