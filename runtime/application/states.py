@@ -217,7 +217,7 @@ def _beside(executor: Executor) -> list[TensorRecord]:
 
 
 def _given(executor: Executor, inputs: Inputs) -> Values:
-    return named(inputs, executor.graph, _beside(executor))
+    return inputs if isinstance(inputs, Mapping) else named(inputs, executor.graph, _beside(executor))
 
 
 def _taking(executors: Sequence[Executor], inputs: Inputs) -> Executor:
