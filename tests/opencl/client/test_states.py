@@ -14,6 +14,7 @@ from gputune.runtime.application.states import State
 from tests.opencl.conftest import KernelBench
 from tests.opencl.stateful import FIXED_STATE, WORDS, cell, decoder, growing, lstm, write
 
+pytestmark = pytest.mark.long("who runs decoders and recurrent models: no other test runs states on a device")
 CAPACITY = 40
 FAR = 1e-5
 RANDOM = np.random.default_rng(5)

@@ -11,6 +11,7 @@ from tests.opencl.client.test_states import FAR, ByHand
 from tests.opencl.conftest import KernelBench
 from tests.opencl.stateful import FIXED_STATE, WIDTH, cell, write
 
+pytestmark = pytest.mark.long("who runs a list of steps: no other test runs net-run with a state")
 X = np.random.default_rng(4).standard_normal((4, 1, 12)).astype(np.float32)
 Run = Callable[..., Ran]
 
