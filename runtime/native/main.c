@@ -24,7 +24,9 @@ static const char HELP[] =
     "    gputune-run --context_binary model.bin --input_list inputs.txt\n\n"
     "  --context_binary FILE, --retrieve_context FILE\n"
     "                       context, package, or ONNX file with EPContext nodes\n"
-    "  --input_list FILE    a line for each inference: NAME:=FILE NAME2:=\"A FILE\"\n"
+    "  --input_list FILE    a line for each inference: NAME:=FILE NAME2:=\"A FILE\";\n"
+    "                       without files for a state, lines are its steps, and an\n"
+    "                       empty line begins anew\n"
     "  --output_dir DIR     folder for Result_N/NAME.raw, where N is the line of the\n"
     "                       list, from 0; default: output\n"
     "  --num_inferences N   number of inferences; after the last line, the list\n"
@@ -49,9 +51,11 @@ typedef struct run {
     double seconds;
     size_t count, lines, done, inputs, outputs, warned;
     char **files; /* of each line those of the inputs, in their order */
+    bool *begins; /* of each line of a list whether it is the first one or stands behind an empty line */
+    gputune_state *state;               /* of which inferences are steps, or NULL */
+    const gputune_tensor *takes, *makes; /* inputs that are given and outputs that are written */
     char **input_stems, **stems; /* of the files of inputs and outputs */
     gputune_value *values, *results;
-    const gputune_graph_info *info;
     uint64_t *took_ns;
 } run;
 
@@ -175,7 +179,7 @@ static char *next_word(char **rest, bool *closed) {
 /* Finds the input of a name, or else of a file stem, since not every name can be written in a list. */
 static size_t input_of(const run *run, const char *name) {
     size_t place = 0, by_stem = 0;
-    while (place < run->inputs && strcmp(run->info->inputs[place].name, name) != 0) place++;
+    while (place < run->inputs && strcmp(run->takes[place].name, name) != 0) place++;
     while (by_stem < run->inputs && strcmp(run->input_stems[by_stem], name) != 0) by_stem++;
     return place < run->inputs ? place : by_stem;
 }
@@ -215,11 +219,17 @@ static int read_list(run *run) {
     if (file == NULL) return BAD_OPTION;
     int code = 0;
     size_t room = 0, number = 0;
+    bool begins = true;
     run->files = NULL;
     for (char *line = NULL; !code && getline(&line, &room, file) != -1; line = NULL, room = 0) { /* its words stay */
         number++;
-        if (strchr("#\r\n", line[strspn(line, " \t")]) != NULL) continue; /* empty, or a comment */
+        const char first = line[strspn(line, " \t\r\n")];
+        begins |= !first;
+        if (!first || first == '#') continue;
         run->files = more(run->files, (run->lines + 1) * run->inputs, sizeof *run->files);
+        run->begins = more(run->begins, run->lines, sizeof *run->begins);
+        run->begins[run->lines] = begins;
+        begins = false;
         code = read_line(run, line, number);
     }
     fclose(file);
@@ -263,7 +273,7 @@ static int check_outputs(const run *run) {
     for (size_t place = 0; !code && place < run->lines * run->outputs; place++) {
         if (!result_path(run, place / run->outputs, run->stems[place % run->outputs], path))
             return failed(BAD_OUTPUT, "--output_dir: the path of output '%s' is too long",
-                          run->info->outputs[place % run->outputs].name);
+                          run->makes[place % run->outputs].name);
         if (run->profile != NULL && strcmp(path, run->profile) == 0)
             return failed(BAD_OPTION, "--profile and an output of --output_dir are both %s; name another", path);
         code = check_output(run, "--output_dir", path);
@@ -284,16 +294,19 @@ static int write_output(const run *run, const gputune_tensor *tensor, const char
 }
 
 static int infer(run *run, gputune_graph *graph, gputune_error *error) {
-    char **files = run->files + run->done % run->lines * run->inputs;
+    const size_t line = run->done % run->lines;
+    char **files = run->files + line * run->inputs;
     int code = 0;
+    if (run->state != NULL && (run->begins == NULL || run->begins[line]) && gputune_reset_state(run->state, error))
+        return refused(error);
     for (size_t place = 0; !code && place < run->inputs && (run->lines > 1 || run->done == 0); place++)
-        code = read_input(files[place], &run->info->inputs[place], run->values[place].data);
+        code = read_input(files[place], &run->takes[place], run->values[place].data);
     if (code) return code;
     uint64_t begun_ns = now_ns();
     if (gputune_run(graph, run->values, run->inputs, run->results, run->outputs, error)) return refused(error);
     uint64_t took_ns = now_ns() - begun_ns;
     for (size_t place = 0; !code && run->done < run->lines && place < run->outputs; place++)
-        code = write_output(run, &run->info->outputs[place], run->stems[place], run->results[place].data);
+        code = write_output(run, &run->makes[place], run->stems[place], run->results[place].data);
     if ((run->done & (run->done - 1)) == 0) run->took_ns = more(run->took_ns, 2 * run->done, sizeof took_ns);
     run->took_ns[run->done++] = took_ns;
     return code;
@@ -301,8 +314,39 @@ static int infer(run *run, gputune_graph *graph, gputune_error *error) {
 
 static gputune_value *values_of(const gputune_tensor *tensors, size_t count) {
     gputune_value *values = memset(more(NULL, count, sizeof *values), 0, count * sizeof *values);
-    for (size_t place = 0; place < count; place++) values[place].data = more(NULL, tensors[place].nbytes, 1);
+    for (size_t place = 0; place < count; place++)
+        values[place] = (gputune_value){tensors[place].name, more(NULL, tensors[place].nbytes, 1), NULL};
     return values;
+}
+
+/* Returns the inputs or outputs that are not a state's, or with `all` every one. */
+static const gputune_tensor *tensors_of(const gputune_graph *graph, bool outputs, bool all, size_t *count) {
+    const gputune_graph_info *info = gputune_info(graph);
+    const size_t has = outputs ? info->output_count : info->input_count;
+    gputune_tensor *kept = more(NULL, has, sizeof *kept);
+    *count = 0;
+    for (size_t place = 0; place < has; place++)
+        if (all || !gputune_is_remembered(graph, outputs, place))
+            kept[(*count)++] = (outputs ? info->outputs : info->inputs)[place];
+    return kept;
+}
+
+/* Finds out whether an input list has a file for an input that a state would give. */
+static int find_state(const run *run, const gputune_graph *graph, bool *found) {
+    char *line = NULL, *word, *name_end;
+    size_t room = 0;
+    FILE *file = open_file(run->input_list);
+    if (file == NULL) return BAD_OPTION;
+    while (!*found && getline(&line, &room, file) != -1) {
+        bool closed;
+        char *rest = line[strspn(line, " \t")] == '#' ? strchr(line, 0) : line;
+        while ((word = next_word(&rest, &closed)) != NULL)
+            if ((name_end = strstr(word, ":=")) != NULL)
+                *name_end = 0, *found |= gputune_is_remembered(graph, false, input_of(run, word));
+    }
+    free(line);
+    fclose(file);
+    return 0;
 }
 
 /* Says what costs time, of which there may be more after some inferences. */
@@ -326,7 +370,7 @@ static void warn_of_launches(gputune_graph *graph) {
 /* Says how to name the files of inputs. */
 static int refuse_files(const run *run, size_t named) {
     const size_t count = run->inputs;
-    const char *first = count ? run->info->inputs[0].name : "";
+    const char *first = count ? run->takes[0].name : "";
     if (named || !count)
         return failed(BAD_OPTION, "the graph takes %zu file%s, not %zu; see --help", count, count == 1 ? "" : "s",
                       named);
@@ -334,17 +378,33 @@ static int refuse_files(const run *run, size_t named) {
                   "behind the options; see --help", first, count == 1 ? "" : " and the same for each other input");
 }
 
+/* Learns what is given and written: all, or what is not the state's where inferences are its steps. Those are so unless
+ * there is a file for each input, or for one of the state. */
+static int choose_tensors(run *run, gputune_graph *graph, size_t named) {
+    gputune_error error;
+    size_t given;
+    bool whole = false;
+    run->takes = tensors_of(graph, false, true, &run->inputs);
+    run->input_stems = file_stems(run->takes, run->inputs);
+    const gputune_tensor *beside = tensors_of(graph, false, false, &given);
+    if (given < run->inputs && run->input_list == NULL) whole = named == run->inputs;
+    else if (given < run->inputs && find_state(run, graph, &whole)) return BAD_OPTION;
+    const bool steps = given < run->inputs && !whole;
+    if (steps && (gputune_open_state(graph, &run->state, &error) || gputune_use_state(graph, run->state, &error)))
+        return refused(&error);
+    if (steps) run->takes = beside, run->inputs = given, run->input_stems = file_stems(beside, given);
+    run->makes = tensors_of(graph, true, !steps, &run->outputs);
+    run->stems = file_stems(run->makes, run->outputs);
+    return 0;
+}
+
 /* Learns what the graph takes and gives, and reads the input list. */
-static int prepare(run *run, const gputune_graph *graph) {
-    int code = 0;
+static int prepare(run *run, gputune_graph *graph) {
     size_t named = run->inputs;
-    run->info = gputune_info(graph);
-    run->inputs = run->info->input_count;
-    run->outputs = run->info->output_count;
-    run->values = values_of(run->info->inputs, run->inputs);
-    run->results = values_of(run->info->outputs, run->outputs);
-    run->input_stems = file_stems(run->info->inputs, run->inputs);
-    run->stems = file_stems(run->info->outputs, run->outputs);
+    int code = choose_tensors(run, graph, named);
+    if (code) return code;
+    run->values = values_of(run->takes, run->inputs);
+    run->results = values_of(run->makes, run->outputs);
     if (run->input_list == NULL && named != run->inputs) code = refuse_files(run, named);
     if (run->input_list != NULL && run->inputs) code = read_list(run);
     if (run->lines == 0) run->lines = 1;
@@ -412,6 +472,7 @@ int main(int argc, char **argv) {
         code = refused(&error);
     if (!code) code = infer_all(&run, graph, &error);
     if (!code) tell(&run, device, load_ns);
+    gputune_close_state(run.state);
     gputune_unload(graph);
     if (profile != NULL && gputune_close_profile(profile, &error) && !code) code = refused(&error);
     gputune_close_device(device);

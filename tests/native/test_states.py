@@ -222,6 +222,16 @@ def test_bad_use_is_one_line_and_loses_nothing(load: Callable[..., Graph], state
     assert [given(graph, number) for number in (3, 4)] == [LATER, 2 * LATER]
 
 
+@pytest.mark.parametrize(("name", "inputs"), [("fixed", [1, 2]), ("one", [1, 2, 3])])
+def test_a_graph_says_what_belongs_to_a_state(load: Callable[..., Graph], name: str, inputs: list[int]) -> None:
+    graph = load(name)
+    found = [
+        [place for place in range(9) if graph.native.call("is_remembered", graph.pointer, output, place)]
+        for output in (False, True)
+    ]
+    assert found == [inputs, [1, 2]]
+
+
 def test_a_fixed_state_cannot_be_rewound(device: Device, load: Callable[..., Graph]) -> None:
     with (
         State.of(load("fixed"), device) as state,

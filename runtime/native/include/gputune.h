@@ -343,6 +343,8 @@ void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, g
 /* Open a state for a graph, and for those that remember the same: of a context that has graphs for 8 tokens and for 1,
  * both use one state. */
 gputune_code gputune_open_state(gputune_graph *graph, gputune_state **state, gputune_error *error);
+/* Return whether an input or output, by its place in the graph's description, belongs to states of the graph. */
+bool gputune_is_remembered(const gputune_graph *graph, bool output, size_t place);
 /* Make inferences from now on use a state; NULL ends that. Give no value then for what belongs to it, and give others
  * by their names. A good inference moves the state on; after another one, it is as it was before. */
 gputune_code gputune_use_state(gputune_graph *graph, gputune_state *state, gputune_error *error);

@@ -132,6 +132,7 @@ struct Graph : Owned<gputune_graph, gputune_unload> {
     Graph(Device &device, const File &file, const gputune_load_options &options = {})
         : Owned(gputune_load, device.get(), file.get(), &options) {}
     const gputune_graph_info &info() const { return *gputune_info(get()); }
+    bool is_remembered(bool output, std::size_t place) const { return gputune_is_remembered(get(), output, place); }
     void run(const Values &inputs, const Values &outputs) {
         call(gputune_run, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size());
     }

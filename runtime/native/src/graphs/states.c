@@ -219,6 +219,17 @@ gputune_code gputune_use_state(gputune_graph *graph, gputune_state *state, gputu
     return code;
 }
 
+bool gputune_is_remembered(const gputune_graph *graph, bool output, size_t place) {
+    const state_record *states = &graph->record->states;
+    const gputune_graph_info *info = &graph->record->info;
+    if (place >= (output ? info->output_count : info->input_count) || !states->pair_count) return false;
+    const char *const name = (output ? info->outputs : info->inputs)[place].name;
+    bool found = !output && !strcmp(states->length, name);
+    for (size_t i = 0; i < states->pair_count && !found; i++)
+        found = !strcmp(output ? states->pairs[i].output : states->pairs[i].input, name);
+    return found;
+}
+
 /* --- an inference ------------------------------------------------------------------------------------------------- */
 
 gputune_code states_begin(gputune_graph *graph, gputune_error *error) {
