@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import Chain
-from gputune.kernels.family import Array, Problem
+from gputune.kernels.family import ADDED, Array, Problem
 from gputune.kernels.indexing.ranges import by_range
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -38,7 +38,8 @@ class RecurrentProblem(Problem):
     f is 1 - i; `lengths`: each entry has a number of steps of its own.
 
     `whole`, of an LSTM without lengths: `weight` holds whole numbers up to 255, of which `scales` [directions, gates *
-    hidden] makes numbers, and each step quantises h by the range that it has in the whole batch.
+    hidden] makes numbers, and each step quantises h by the range that it has in the whole batch. `bytes`: these whole
+    numbers are there as int8.
     """
 
     op = "Recurrent"
@@ -59,6 +60,7 @@ class RecurrentProblem(Problem):
     batch_first: bool = False
     whole: bool = False
     dtype: str = FLOAT
+    bytes: bool = field(default=False, metadata=ADDED)
 
     def check(self) -> None:
         if self.cell not in GATES or self.direction not in DIRECTIONS:
@@ -79,6 +81,8 @@ class RecurrentProblem(Problem):
             raise ValueError(f"{self.cell} has no reset gate")
         if self.whole and (self.cell != "LSTM" or self.lengths or self.hidden > MOST_SUMMED):
             raise ValueError(f"whole numbers are for LSTMs without lengths, of up to {MOST_SUMMED} elements")
+        if self.bytes and not self.whole:
+            raise ValueError("weights of bytes are whole numbers")
         check_indices("Recurrent", self.gates_shape, self.weight_shape, (self.elements,))
 
     @property

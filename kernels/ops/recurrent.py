@@ -23,7 +23,7 @@ from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProble
 from gputune.kernels.indexing.ranges import QUANTISED, STEP_OF_RANGE, ZERO_POINT
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, own_text, template
 from gputune.kernels.tiling.packing import Packing, packed_constraints
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
@@ -72,7 +72,7 @@ class RecurrentFamily(KernelFamily):
         )
         return (
             problem.tensor("gates", problem.gates_shape),
-            problem.tensor("weight", problem.weight_shape, constant=True),
+            TensorSpec("weight", problem.weight_shape, True, _weight_type(problem)),
             *(spec for there, spec in optional if there),
         )
 
@@ -157,7 +157,7 @@ class RecurrentFamily(KernelFamily):
         scratch = {} if configuration["LOCAL"] else {"states": _all_state_bytes(problem, rows, *panel)}
         optional = [spec.name for spec in self.inputs(problem) if spec.name not in ("gates", "weight", "bias")]
         main = Launch(
-            source=_prelude(problem) + template("recurrent_steps.cl", dtype=problem.dtype),
+            source=_prelude(problem) + _text(problem),
             entry="recurrent_steps",
             needs=_needs(problem).of(configuration),
             writes=("output", *scratch),
@@ -185,7 +185,9 @@ class RecurrentFamily(KernelFamily):
     def sample_inputs(self, problem: RecurrentProblem, generator: np.random.Generator) -> dict[str, Array]:
         inputs = super().sample_inputs(problem, generator)
         if problem.whole:
-            inputs["weight"] = generator.integers(-255, 255, problem.weight_shape, endpoint=True).astype(problem.dtype)
+            most = 127 if problem.bytes else 255
+            numbers = generator.integers(-most, most, problem.weight_shape, endpoint=True)
+            inputs["weight"] = numbers.astype(_weight_type(problem))
             scales = generator.uniform(0.5, 1, inputs["scales"].shape) / (255 * math.sqrt(problem.hidden))
             inputs["scales"] = scales.astype(problem.dtype)
         return inputs
@@ -200,8 +202,25 @@ def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) ->
         input_stride=problem.hidden,
         groups=problem.directions,
         taps=problem.hidden,
-        dtype=problem.dtype,
+        dtype=_weight_type(problem),
     )
+
+
+def _weight_type(problem: RecurrentProblem) -> str:
+    return "int8" if problem.bytes else problem.dtype
+
+
+def _text(problem: RecurrentProblem) -> str:
+    """Return the template; for weights of bytes with the text that reads vectors of them."""
+    text = template("recurrent_steps.cl", dtype=problem.dtype)
+    if not problem.bytes:
+        return text
+    vectors = own_text("vectors.cl")
+    return text.replace(vectors, vectors + template("numbers.cl")).replace(_LOADED, _LOADED_BYTES)
+
+
+_LOADED, _LOADED_BYTES = "LOAD(weights, ", "NUMBERS(packed, (int)(weights - packed) + "
+"""How the template reads packed weights, and reads them where they are bytes."""
 
 
 def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:

@@ -33,4 +33,8 @@ RECURRENT = {
         "LSTM", 4, 7, 13, "bidirectional", (SIGMOID, SOFTPLUS, TANH) * 2, ALL, initial_h=True, initial_c=True,
         peepholes=True, coupled=True, batch_first=True, whole=True,
     ),
+    "lstm-bytes": RecurrentProblem("LSTM", 3, 2, 300, "forward", LSTM, ALL, initial_h=True, whole=True, bytes=True),
+    "lstm-bytes-batch": RecurrentProblem(
+        "LSTM", 4, 5, 37, "bidirectional", LSTM * 2, ALL, batch_first=True, whole=True, bytes=True,
+    ),
 }  # fmt: skip

@@ -5,9 +5,11 @@ far.
 from collections.abc import Mapping
 from math import prod
 
+import numpy as np
+
 from gputune.client.model.graph import Array, Graph, Names, Node
 from gputune.client.model.lowering.layouts import Layouts
-from gputune.client.model.lowering.quantised_weights import quantised_matrix
+from gputune.client.model.lowering.quantised_weights import in_bytes, quantised_matrix
 from gputune.client.model.plan import Operation, Task
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.tiling.packing import Quantised
@@ -25,6 +27,7 @@ class Lowering:
         self.operations: list[Operation] = []
         self._names = Names()  # of operations: a conversion is called as its tensor, and a node may be called so, too
         self.layouts = Layouts(graph, self.emit)
+        self._bytes: dict[str, str] = {}
         self._quantised: dict[str, tuple[Quantised | None, Mapping[str, str]]] = {}
 
     def emit(
@@ -74,6 +77,15 @@ class Lowering:
             tensors = {name: self.layouts.constant(f"{weight}/{name}", value) for name, value in values.items()}
             self._quantised[weight] = kept, tensors
         return self._quantised[weight]
+
+    def bytes_of(self, weight: str) -> str:
+        """Return the tensor of a constant of whole numbers as int8, "" where it has others."""
+        scaled = self.graph.scaled.get(weight)
+        if scaled is None or scaled.scales is not None or not in_bytes(scaled.numbers):
+            return ""
+        if weight not in self._bytes:
+            self._bytes[weight] = self.layouts.constant(f"{weight}/bytes", scaled.numbers.astype(np.int8))
+        return self._bytes[weight]
 
     def maps(self, node: Node) -> tuple[int, int, Pair, Pair]:
         """Batch, channels, and the sizes (height, width) of the maps that a node reads and writes."""

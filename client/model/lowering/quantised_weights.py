@@ -45,3 +45,8 @@ def _ranges(low: int, high: int) -> Iterator[tuple[int, int]]:
     for bits in BITS:
         most = 1 << (bits - 1)
         yield from ((bits, middle) for middle in (0, most, low + most) if -most <= low - middle <= high - middle < most)
+
+
+def in_bytes(numbers: Array) -> bool:
+    """Return whether whole numbers are those of int8."""
+    return bool(numbers.size) and numbers.min() >= -128 and numbers.max() <= 127

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 
 from gputune.client.model.graph import Node
@@ -58,7 +59,10 @@ def recurrent(lowering: Lowering, node: Node) -> None:
         whole="scales" in read,
     )
     _check_shapes(lowering, node, problem, read)
+    weight = lowering.bytes_of(read["weight"]) if problem.whole else ""
+    problem = replace(problem, bytes=bool(weight))
     inputs = {name: lowering.layouts.get(tensor, on_device=False) for name, tensor in read.items()}
+    inputs |= {"weight": weight} if weight else {}
     whole = len(problem.outputs) == 1
     if whole:
         line = lowering.layouts.define(wanted[problem.outputs[0]], on_device=False)

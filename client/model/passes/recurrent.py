@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputune.client.model.graph import Array, Graph, Node, TensorInfo
+from gputune.client.model.graph import Array, Graph, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.refusing import refusing
 from gputune.core.precision import IN_FLOATS
@@ -31,7 +31,7 @@ def project_inputs(graph: Graph) -> Graph:
                 work.take(node)
         else:
             work.nodes.append(node)
-    return graph.rewritten(work.nodes, work.constants, work.tensors)
+    return graph.rewritten(work.nodes, work.constants, work.tensors, work.scaled)
 
 
 def has_whole_state(graph: Graph, node: Node) -> bool:
@@ -69,12 +69,13 @@ class _Work(Work):
         weight = self.value(node, recurrent, "R")
         if self.graph.precision.quantised == IN_FLOATS:
             weight, scales = weight * self.value(node, scales, "scales")[..., np.newaxis], ""
-        self.nodes.append(replace(node, inputs=(gates, self._packed(node, weight), "", "", *rest, scales)))
+        packed = self._packed(node, weight, whole=bool(scales))
+        self.nodes.append(replace(node, inputs=(gates, packed, "", "", *rest, scales)))
 
-    def _packed(self, node: Node, recurrent: Array) -> str:
+    def _packed(self, node: Node, recurrent: Array, whole: bool = False) -> str:
         gates, (directions, _, hidden) = GATES[node.op], recurrent.shape
         turned = recurrent.reshape(directions, gates, hidden, hidden).transpose(0, 2, 1, 3)
-        return self.constant(f"{node.name}/recurrent", turned)
+        return self.constant(f"{node.name}/recurrent", turned, Scaled(turned.astype(np.int16)) if whole else None)
 
     def _lengths(self, lengths: str, steps: int) -> str:
         """Return the name of the lengths of sequences, "" where all have every step."""
