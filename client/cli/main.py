@@ -25,7 +25,7 @@ COMMANDS = {
         "Tune an ONNX model on a target, and write its context binary.",
     ),
     "model-check": ("model_check", "List the nodes of a model that run, and estimate their cost."),
-    "net-run": ("net_run", "Run a context binary on this machine or on a target."),
+    "net-run": ("net_run_command", "Run a context binary on this machine or on a target."),
     "throughput-net-run": ("throughput_net_run", "Run several contexts at the same time, and measure throughput."),
     "compare": ("compare", "Compare a tuned model with an untuned model and other engines."),
     "context-binary-utility": ("context_binary_utility", "Show what a context binary contains."),

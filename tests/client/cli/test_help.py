@@ -65,7 +65,7 @@ LOADED = (
         (f"cli.get_command(click.Context(cli), '{name}')", ("numpy", "onnx", "adbutils", "gputune.client.tuning.tuner"))
         for name in ("model-check", "net-run", "show-kernel", "performance-cache")
     ),
-    ("import gputune.client.cli.running", ("adbutils",)),
+    ("import gputune.client.cli.net_run", ("adbutils",)),
     ("cli.get_command(click.Context(cli), 'farm')", ("distributed", "dask", "cryptography")),
 )
 """Steps of one process, and what none of them may load. onnx, the importer and all kernels take more than a second of

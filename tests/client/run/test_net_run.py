@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.cli import running as cli
+from gputune.client.cli import net_run as cli
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import InputLine, files_named, read_input_list, read_inputs
 from gputune.client.outputs import file_stem, file_stems
