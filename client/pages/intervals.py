@@ -31,7 +31,7 @@ stroke-dasharray: 4 3; } .whisker { stroke: #1b1f27; fill: none; stroke-width: 1
 
 @dataclass(frozen=True)
 class Bar:
-    """How long a bar is, and its style. low, high: the ends of its interval; samples: what was measured, as dots."""
+    """Hold a value and the style of its bar. low, high: the ends of its interval; samples: measured values, as dots."""
 
     value: float
     style: str
@@ -42,7 +42,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
-    """Words, and the bars below them."""
+    """Hold words, and the bars below them."""
 
     words: str
     bars: Sequence[Bar]

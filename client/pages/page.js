@@ -3,7 +3,7 @@
 
 const order = new Intl.Collator(undefined, { numeric: true });
 const opens = new Map(); // by id of what is still folded away, a function that opens one fold around it
-const found = new WeakMap(); // by row or fold, the words that a filter looks at
+const found = new WeakMap(); // by row or fold, its blocks or texts, and once a filter has looked at them their words
 const folded = []; // functions that make the details of rows, for printing
 const FIRST = 20; // rows of a table with details that are shown at once
 
@@ -127,7 +127,7 @@ function at(style, x, y, text) {
 function fold(block) {
   const inner = make("div", ""), made = make("details", "fold", make("summary", "", ...words(block.title)), inner);
   if (block.id) made.id = block.id;
-  if (block.words) findable(made, block.words);
+  if (block.words) findable(made, [block.words]);
   let built = false;
   const open = () => {
     made.open = true;
@@ -178,7 +178,7 @@ function row(block, cells, place) {
   const line = make("tr", "", ...cellsOf(block, cells)), made = make("tbody", "", line), more = block.details?.[place];
   made.place = place;
   if (block.ids) made.id = block.ids[place];
-  if (block.filtered) findable(made, flat([cells.map(([text]) => text), more || []]));
+  if (block.filtered) findable(made, [cells.map(([text]) => text), more || []]);
   if (!more) return made;
   let details = null;
   const unfold = () => {
@@ -226,16 +226,22 @@ function filter(block) {
   made.addEventListener("input", () => {
     const asked = made.value.toLowerCase().replace(/(\d)\s*[x*]\s*(?=\d)/g, "$1×").split(/\s+/).filter(Boolean);
     for (const one of made.closest("section").querySelectorAll(".findable")) {
-      one.hidden = asked.some(word => !found.get(one).includes(word));
+      one.hidden = asked.some(word => !textOf(one).includes(word));
     }
     for (const one of made.closest("section").querySelectorAll("table.short")) one.classList.remove("short");
   });
   return made;
 }
 
-function findable(made, text) {
+function findable(made, shown) {
   made.classList.add("findable");
-  found.set(made, text.toLowerCase());
+  found.set(made, shown);
+}
+
+function textOf(one) {
+  const shown = found.get(one), text = typeof shown === "string" ? shown : flat(shown).toLowerCase();
+  found.set(one, text);
+  return text;
 }
 
 function refilter(made) {
