@@ -5,6 +5,7 @@ The step is the number of elements to the next index of the axis. A step of 0 re
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +14,24 @@ from gputune.kernels.family import Array
 Steps = tuple[int, ...]
 Side = tuple[tuple[int, ...], Steps, int]
 """The sizes of a factor, (*batch, rows, columns), its steps, and the element where it begins."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the elements of a batch of products lie: a, b, output and each operand of the epilogue have steps for
+    (*batch, row, column).
+
+    `elements` counts those of a and b, which begin at their elements `starts`; all else begins at its element 0. The
+    output's steps reach each of its elements once.
+    """
+
+    batch: tuple[int, ...]
+    a_steps: Steps
+    b_steps: Steps
+    output_steps: Steps
+    elements: tuple[int, int]
+    operand_steps: tuple[Steps, ...] = ()
+    starts: tuple[int, int] = (0, 0)
 
 
 def reach(sizes: Sequence[int], steps: Sequence[int]) -> int:

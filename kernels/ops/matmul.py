@@ -34,6 +34,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.indexing.steps import (
+    Places,
     Side,
     Steps,
     as_it_lies,
@@ -63,30 +64,13 @@ MOST_PARTS = 4
 
 TILED, LOCAL, SKINNY = 0, 1, 2
 MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
-KEEPING = frozenset({TILED, SKINNY})
-"""The algorithms that read quantised weights as they are; for others they are widened when they are packed."""
+KEPT, KEPT_MEANING = "KEPT", "quantised weights: 1 read as they are, 0 widened once, when they are packed"
+KEPT_ROWS = 32
+"""Up to so many rows a default reads quantised weights as they are: then more is gained than converting them costs."""
 ENTRIES = {TILED: "matmul_tiled", LOCAL: "matmul_local", SKINNY: "matmul_skinny"}
 
 PACKED_ROWS = 16
 """Rows of a computed b that a work-item packs where work-groups are of one work-item."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the elements of a batch of products lie: a, b, output and each operand of the epilogue have steps for
-    (*batch, row, column).
-
-    `elements` counts those of a and b, which begin at their elements `starts`; all else begins at its element 0. The
-    output's steps reach each of its elements once.
-    """
-
-    batch: tuple[int, ...]
-    a_steps: Steps
-    b_steps: Steps
-    output_steps: Steps
-    elements: tuple[int, int]
-    operand_steps: tuple[Steps, ...] = ()
-    starts: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -212,14 +196,22 @@ class MatMulFamily(ProductFamily):
         return problem.tensor("output", as_it_lies(problem.shape, problem.lies.output_steps))
 
     def ways(self, problem: MatMulProblem, factors: str) -> Algorithms:
-        return Algorithms(_ways(problem, factors), MEANING, frozenset({LOCAL, SKINNY}), frozenset({LOCAL}))
+        ways = _ways(problem, factors)
+        widened = Algorithms(ways, MEANING, frozenset({LOCAL, SKINNY}), frozenset({LOCAL}))
+        if problem.quantised is None:
+            return widened
+        kept = replace(widened, ways={number: way for number, way in ways.items() if number != LOCAL})
+        if problem.m <= MOST_ROWS:
+            return kept
+        both = {1: kept, 0: widened} if problem.m <= KEPT_ROWS else {0: widened, 1: kept}
+        return Algorithms(both, KEPT_MEANING, parameter=KEPT)
 
     def multiplied(self, problem: MatMulProblem, configuration: Configuration, factors: str) -> Instance:
         algorithm, operands = configuration.get(ALG, TILED), problem.epilogue.operand_names
         way, entry = _ways(problem, factors)[algorithm], ENTRIES[algorithm]
         packs = problem.weights or (algorithm == TILED and bool(configuration["PACK"]))
         inputs = (*problem.lefts, "packed" if packs else "b")
-        kept = problem.quantised if algorithm in KEEPING else None
+        kept = problem.quantised if configuration.get(KEPT, 1) else None
         text = template(f"{entry}.cl", dtype=problem.dtype, factors=factors, quantised=kept is not None)
         # Computed factors come into local memory in vectors that are aligned; then outputs that are not are stored one
         # by one.
@@ -228,7 +220,8 @@ class MatMulFamily(ProductFamily):
         vectors = problem.lies.output_steps[-1] == 1 and (whole or not apart)
         sizes = _sizes(problem) | {"OUT_VECTORS": int(vectors)}
         if kept:
-            sizes |= kept.macros | {"Q_AHEAD": configuration.get("PF", 0)}
+            ahead = configuration.get("PF", 0) if kept.bits == 8 and problem.m <= FEW_ROWS else 0
+            sizes |= kept.macros | {"Q_AHEAD": ahead}
             configuration = {**configuration, "PF": 0}
         kernel = TiledKernel(_prelude(problem) + text, entry, sizes, inputs, operands, whole or apart)
         main = way.launch(configuration, kernel)
@@ -369,7 +362,7 @@ class _Computed:
 
 def _tiling(problem: MatMulProblem) -> Tiling:
     """Only sizes of a computed b: where its elements come from is for the stage to know."""
-    (down, along), kept = problem.lies.a_steps[-2:], problem.quantised
+    down, along = problem.lies.a_steps[-2:]
     return Tiling(
         rows=problem.m,
         columns=problem.n,
@@ -379,7 +372,7 @@ def _tiling(problem: MatMulProblem) -> Tiling:
         groups=problem.products,
         matrices=problem.matrices,
         splits=problem.weights,
-        prefetches=problem.weights and (kept is None or (kept.bits == 8 and problem.m <= FEW_ROWS)),
+        prefetches=problem.weights,
         pitch=down if along == 1 and not problem.parts else 0,
         dtype=problem.dtype,
     )

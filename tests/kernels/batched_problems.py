@@ -1,8 +1,8 @@
 """List batches of computed products with difficult shapes and steps."""
 
 from gputune.kernels.chain import EMPTY, Chain, Step
-from gputune.kernels.indexing.steps import Steps
-from gputune.kernels.ops.matmul import MatMulProblem, Places
+from gputune.kernels.indexing.steps import Places, Steps
+from gputune.kernels.ops.matmul import MatMulProblem
 
 from .problems import GATED, RELU, RESIDUAL
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.kernels.chain import Chain
-from gputune.kernels.ops.matmul import MatMulProblem, Places
+from gputune.kernels.indexing.steps import Places
+from gputune.kernels.ops.matmul import MatMulProblem
 
 Steps = Mapping[str, int]
 """For each letter how many elements further the next one along its axis is; letters that are not here repeat."""

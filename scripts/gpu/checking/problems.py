@@ -7,6 +7,7 @@ from typing import Any
 from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem
+from gputune.kernels.indexing.steps import Places
 from gputune.kernels.ops.arg import ArgProblem
 from gputune.kernels.ops.attention import AttentionPlaces, AttentionProblem
 from gputune.kernels.ops.concat import ConcatProblem
@@ -18,7 +19,7 @@ from gputune.kernels.ops.gather import GatherProblem
 from gputune.kernels.ops.grid_sample import GridSampleProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.lrn import LrnProblem
-from gputune.kernels.ops.matmul import MatMulProblem, Places
+from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.move import MoveProblem
 from gputune.kernels.ops.normalise import NormaliseProblem
 from gputune.kernels.ops.pool import PoolProblem

@@ -25,9 +25,10 @@ from gputune.client.progress import reporting
 from gputune.client.target.connecting import choose_target
 from gputune.core.dtypes import HALF
 from gputune.kernels.family import Launch
+from gputune.kernels.indexing.steps import Places
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
-from gputune.kernels.ops.matmul import MatMulProblem, Places
+from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import Row

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import parser
+from onnx.numpy_helper import from_array
 
 import gputune as api
 from gputune.client.context.memory.weights import LARGER, weight_bytes
@@ -80,3 +83,14 @@ def test_what_would_make_a_large_context_smaller_is_said(generate: Generate, mod
     assert "--weights compact" not in split_told(path, packed)
     generate("--weights", "compact", model=model)
     assert "--weights compact" not in split_told(path, 1)
+
+
+@pytest.mark.parametrize(("rows", "widened"), [(4, 0), (64, 4 * (64 * 48 + 48))])
+def test_a_line_says_which_numbers_are_widened(generate: Generate, tmp_path: Path, rows: int, widened: int) -> None:
+    text = f"one (float[{rows}, 64] x) => (float[{rows}, 48] y) {{ w = DequantizeLinear(q, s) y = MatMul(x, w) }}"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    numbers = np.arange(64 * 48, dtype=np.int8).reshape(64, 48)
+    model.graph.initializer.extend([from_array(numbers, "q"), from_array(np.float32(0.01), "s")])
+    ran = generate(model=models.save(model, tmp_path))
+    assert (f"{widened:,} bytes are numbers of few bits" in ran.err) is bool(widened)
+    assert sizes.widened_bytes(read_header(ran.context)) == widened
