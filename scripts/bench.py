@@ -4,6 +4,7 @@
     scripts/bench kernels      compares kernels with other engines and the device's limits
     scripts/bench forms        compares persistent kernels and recorded queues with launches one by one
     scripts/bench halves       compares contexts that store float16
+    scripts/bench weights      compares products by weights of 4 and 8 bits
     scripts/bench parts        compares models of which gputune runs a part
     scripts/bench stable       tunes again and again from empty caches
     scripts/bench search       replays search strategies on recorded spaces
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 import tool
-from benchmarks import forms, halves, kernels, networks, parts, profiling, sessions, stable
+from benchmarks import forms, halves, kernels, networks, parts, profiling, sessions, stable, weights
 from benchmarks.agents import bench as agents
 from benchmarks.native import bench as native
 from benchmarks.result import NotTimed, Result
@@ -60,6 +61,7 @@ BENCHES: dict[str, Bench] = {
     "search": search,
     "sessions": sessions,
     "stable": stable,
+    "weights": weights,
 }
 
 

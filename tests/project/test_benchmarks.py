@@ -64,6 +64,7 @@ OPENCL = (NIGHT, pytest.mark.opencl)
         pytest.param(("models", "--quick"), "a small model", id="models", marks=NIGHT),
         pytest.param(("forms", *LITTLE), "recorded", id="forms", marks=NIGHT),
         pytest.param(("halves", *LITTLE, "--effort", "none"), "a small model", id="halves", marks=NIGHT),
+        pytest.param(("weights", *LITTLE, "--effort", "none"), "1, 4, 32", id="weights", marks=NIGHT),
         pytest.param(
             ("stable", *LITTLE, "--effort", "quick", "--generations", "2"), "generation 2", id="stable", marks=NIGHT
         ),
