@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gputune.client.model.lowering.attending import fused_attention
+from gputune.client.model.lowering.attending import Parts, fused_attention
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.separable import SeparableProblem
@@ -75,10 +75,13 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
         return found if found is not None and found.task.op == op and reads[tensor] == 1 else None
 
     for values in plan.operations:
-        if values.task.op == "MatMul" and (softmax := producer(values, "a", "Softmax")):
-            masks = producer(softmax, "input", "Elementwise")
-            scores = producer(masks or softmax, "input", "MatMul")
-            attention = scores and _attention(scores, masks, softmax, values)
+        if values.task.op == "MatMul" and values.task.problem.places:
+            zeroed = producer(values, "a", "Typed")
+            shares = zeroed if zeroed is not None and _zeroes(plan, zeroed) else None
+            softmax = producer(values, "a", "Softmax") if shares is None else producer(shares, "input2", "Softmax")
+            masks = softmax and producer(softmax, "input", "Elementwise")
+            scores = softmax and producer(masks or softmax, "input", "MatMul")
+            attention = softmax and scores and _attention(scores, masks, softmax, shares, values)
             if attention:
                 yield attention
     for project in plan.operations:
@@ -90,17 +93,27 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
                     yield from _inverted_residual(expand, separable)
 
 
-def _attention(scores: Operation, masks: Operation | None, softmax: Operation, values: Operation) -> Group | None:
+def _zeroes(plan: Plan, operation: Operation) -> bool:
+    """Return whether an operation is Where(condition, 0, value)."""
+    number = plan.constants.get(operation.inputs.get("input1", ""))
+    return operation.task.problem.function == "where" and number is not None and number.size == 1 and not number.any()
+
+
+def _attention(
+    scores: Operation, masks: Operation | None, softmax: Operation, zeroed: Operation | None, values: Operation
+) -> Group | None:
     """Return two products and the softmax between them, unless no kernel can be all of them."""
-    between = None if masks is None else masks.task.problem
-    problem = fused_attention(scores.task.problem, between, softmax.task.problem, values.task.problem)
+    between = [None if one is None else one.task.problem for one in (masks, zeroed)]
+    problem = fused_attention(Parts(scores.task.problem, softmax.task.problem, values.task.problem, *between))
     if problem is None:
         return None
     operands = [one.inputs[name] for one in (scores, masks) if one for name in sorted(one.inputs) if "operand" in name]
     inputs = {"query": scores.inputs["a"], "key": scores.inputs["b"], "value": values.inputs["b"]}
     inputs |= dict(zip(problem.scores.operand_names, operands, strict=True))
-    parts = (scores, softmax, values) if masks is None else (scores, masks, softmax, values)
-    return _group(parts, "Attention", problem, inputs)
+    if zeroed is not None:
+        inputs["zeroed"] = zeroed.inputs["input0"]
+    parts = (scores, masks, softmax, zeroed, values)
+    return _group(tuple(one for one in parts if one is not None), "Attention", problem, inputs)
 
 
 def _separable(depthwise: Operation, project: Operation) -> Group | None:

@@ -8,7 +8,7 @@
 //
 // EPILOGUE(value, T, LOAD, g, m, n) makes a score of a product, and knows where its operands lie. A row of shares is the
 // softmax of a row of scores. Where a score is -INFINITY its share is 0. A row of nothing else has no shares: its output is
-// NaN, or with MASKED zero.
+// NaN, or with MASKED zero. ZEROED(g, m) says which rows are zero in any case.
 
 #ifndef ROWS
 #define ROWS 8               // queries
@@ -32,13 +32,14 @@
 #define PACKED_FROM(p) 0
 #define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, g, m, n)
+#define ZEROED(g, m) 0
 #endif
 
 #define MAX(a, b) ((b) > (a) ? (b) : (a))
 // What scores are made smaller by, so that no exponential is large: their maximum, unless all of them are -INFINITY.
 #define SHIFT(maximum) ((maximum) == -INFINITY ? 0.0f : (maximum))
 #if MASKED
-#define RESULT(value, sum) ((sum) > 0.0f ? (value) / (sum) : (vec)(0.0f))
+#define RESULT(value, sum, row) (ZEROED(product, row) || !((sum) > 0.0f) ? (vec)(0.0f) : (value) / (sum))
 #else
-#define RESULT(value, sum) ((value) / (sum))
+#define RESULT(value, sum, row) (ZEROED(product, row) ? (vec)(0.0f) : (value) / (sum))
 #endif

@@ -62,7 +62,8 @@ class AttentionPlaces:
     """Where the elements of a batch lie: each tensor has steps for (*batch, row, number).
 
     Rows are those of queries in the query and the output, and keys in the key and the value. An operand of the scores
-    has steps for (*batch, query, key). `elements` counts those of query, key and value, which begin at `starts`.
+    has steps for (*batch, query, key). `elements` counts those of query, key and value, which begin at `starts`. If
+    there are bools that say which rows of the output are zero, they have steps for (*batch, row).
     """
 
     batch: tuple[int, ...]
@@ -73,6 +74,7 @@ class AttentionPlaces:
     elements: tuple[int, int, int]
     operand_steps: tuple[Steps, ...] = ()
     starts: tuple[int, int, int] = (0, 0, 0)
+    zeroed_steps: Steps | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class AttentionProblem(Problem):
         every = (*self.steps.values(), places.output_steps, *places.operand_steps)
         if any(len(steps) != rank or min(steps) < 0 for steps in every):
             raise ValueError(f"Attention needs {rank} steps per tensor, none negative, not {every}")
+        if places.zeroed_steps is not None and len(places.zeroed_steps) != rank - 1:
+            raise ValueError(f"Attention needs {rank - 1} steps to know which rows are zero")
         if len(places.operand_steps) != self.scores.operands:
             raise ValueError(f"Attention needs steps for {self.scores.operands} operands")
         beside = (places.value_steps, places.output_steps)
@@ -167,7 +171,10 @@ class AttentionFamily(TiledFamily):
         }
         for name, steps in zip(problem.scores.operand_names, places.operand_steps, strict=True):
             shapes[name] = (reach(problem.square, steps),)
-        return tuple(problem.tensor(name, shape) for name, shape in shapes.items())
+        specs = [problem.tensor(name, shape) for name, shape in shapes.items()]
+        if places.zeroed_steps is not None:
+            specs.append(TensorSpec("zeroed", (reach(problem.shape[:-1], places.zeroed_steps),), dtype="bool"))
+        return tuple(specs)
 
     def output(self, problem: AttentionProblem) -> TensorSpec:
         return problem.tensor("output", as_it_lies(problem.shape, problem.places.output_steps))
@@ -210,7 +217,11 @@ class AttentionFamily(TiledFamily):
             shares = exponentials / exponentials.sum(axis=-1, keepdims=True)
             shares = np.where(np.isnan(shares), 0, shares) if problem.masked else shares
             result = np.empty(self.output(problem).shape, problem.dtype)
-            view(result, problem.shape, problem.places.output_steps)[...] = shares @ value
+            sums = shares @ value
+            if problem.places.zeroed_steps is not None:
+                zeroed = view(inputs["zeroed"], problem.shape[:-1], problem.places.zeroed_steps)
+                sums = np.where(zeroed[..., np.newaxis], 0, sums)
+            view(result, problem.shape, problem.places.output_steps)[...] = sums
         return result
 
     def work(self, problem: AttentionProblem) -> Work:
@@ -253,7 +264,7 @@ def _own_rows(problem: AttentionProblem, configuration: Configuration) -> Instan
         options=build_options(_sizes(problem) | {name: configuration[name] for name in OWN_TILE}),
         global_size=(down, problem.products),
         local_size=(1, 1),
-        arguments=("query", "packed" if packs else "key", "value", "output", *problem.scores.operand_names),
+        arguments=("query", "packed" if packs else "key", "value", "output", *_beside(problem)),
         stages=(stage,) if packs else (),
     )
     return Instance(main, scratch=way.stored(configuration))
@@ -272,7 +283,7 @@ def _shared_rows(problem: AttentionProblem, configuration: Configuration) -> Ins
         options=build_options(_sizes(problem) | wide | {name: configuration[name] for name in SHARED_TILE}),
         global_size=(items * ceil_div(problem.rows, configuration["MR"] * configuration["LM"]), problem.products),
         local_size=(items, 1),
-        arguments=(*READ, "output", *problem.scores.operand_names),
+        arguments=(*READ, "output", *_beside(problem)),
     )
     return Instance(main)
 
@@ -338,10 +349,26 @@ def _prelude(problem: AttentionProblem) -> str:
         "OUT_AT(g)": place("g", batch, places.output_steps[:-2]),
         "PACKED_AT(g)": place("g", batch, numbers),
         "PACKED_FROM(p)": f"({places.starts[1]} + {place('p', own, key_steps)})",
-        "OPERAND_PARAMETERS": "".join(f", __global const TYPE *restrict {name}" for name in names),
+        "OPERAND_PARAMETERS": "".join(
+            f", __global const {'uchar' if name == 'zeroed' else 'TYPE'} *restrict {name}" for name in _beside(problem)
+        ),
+        "ZEROED(g, m)": _zeroed(problem),
         "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.scores.source('(value)', operands)} }}",
     }
     return "".join(f"#define {name} {text}\n" for name, text in macros.items())
+
+
+def _beside(problem: AttentionProblem) -> tuple[str, ...]:
+    """Return the names of all that is read beside query, key and value."""
+    return (*problem.scores.operand_names, *(() if problem.places.zeroed_steps is None else ("zeroed",)))
+
+
+def _zeroed(problem: AttentionProblem) -> str:
+    """Return the condition under which row m of product g is zero."""
+    if problem.places.zeroed_steps is None:
+        return "0"
+    *outer, down = problem.places.zeroed_steps
+    return f"zeroed[{place('g', problem.places.batch, outer)} + (m) * {down}]"
 
 
 def _operand(problem: AttentionProblem, name: str, steps: Steps) -> str:

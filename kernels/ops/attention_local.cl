@@ -172,7 +172,7 @@ void attention_local(__global const TYPE *restrict query, __global const TYPE *r
         const int at = OUT_AT(product) + (first + ROW(r)) * OUT_M;
         if (first + ROW(r) < ROWS)
             UNROLL for (int v = 0; v < NV; ++v) {
-                const vec result = RESULT(total[r][v], all);
+                const vec result = RESULT(total[r][v], all, first + ROW(r));
                 if (WIDE_OUT) {
                     if (COLUMN(v) < COLUMNS)
                         STORE(result, output, at + COLUMN(v));

@@ -173,7 +173,7 @@ void attention_rows(__global const TYPE *restrict query, __global const TYPE *re
             UNROLL for (int r = 0; r < MR; ++r)
                 if (first + r < ROWS)
                     UNROLL for (int v = 0; v < NV; ++v) {
-                        const vec result = RESULT(total[r][v], sums[r]);
+                        const vec result = RESULT(total[r][v], sums[r], first + r);
                         STORE(result, output, OUT_AT(product) + (first + r) * OUT_M + start + v * VW);
                     }
         }

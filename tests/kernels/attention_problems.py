@@ -20,6 +20,7 @@ def heads(
     operand_steps: tuple[Steps, ...] = (),
     batch: int = 1,
     masked: bool = False,
+    zeroed_steps: Steps | None = None,
 ) -> AttentionProblem:
     """Return an attention whose tensors lie as [batch, row, head, number]."""
     columns = columns or depth
@@ -32,6 +33,7 @@ def heads(
         (rows * values, columns, values, 1),
         (batch * rows * queries, batch * keys * lines, batch * keys * values),
         operand_steps,
+        zeroed_steps=zeroed_steps,
     )
     return AttentionProblem(rows, keys, depth, columns, places, scores, masked)
 
@@ -80,6 +82,7 @@ ATTENTIONS = {
     "thirds": thirds(2, 19, 12),
     "turned": turned(21, 18),
     "many-keys": heads(1, 3, 150, 16, 32),
+    "zeroed-rows": heads(2, 13, 20, 12, 20, batch=2, zeroed_steps=(13, 0, 1)),
 }
 
 REAL = {

@@ -27,8 +27,11 @@ def at(problem: AttentionProblem, name: str, *index: int) -> int:
 def test_the_reference_is_a_softmax_over_steps(name: str) -> None:
     """Number by number, with nothing but the steps."""
     problem = ATTENTIONS[name]
-    inputs = {name: value.astype(np.float64) for name, value in random_inputs("Attention", problem).items()}
-    got = FAMILY.reference(problem, {name: value.astype(np.float32) for name, value in inputs.items()})
+    given = random_inputs("Attention", problem)
+    if "zeroed" in given:
+        given["zeroed"][...] = np.arange(given["zeroed"].size) % 3 == 0
+    got = FAMILY.reference(problem, given)
+    inputs = {name: value.astype(np.float64) for name, value in given.items()}
     assert got.shape == FAMILY.output(problem).shape
     generator = np.random.default_rng(2)
     for _ in range(10):
@@ -48,6 +51,8 @@ def test_the_reference_is_a_softmax_over_steps(name: str) -> None:
         values = [inputs["value"].flat[at(problem, "value", *batch, key, column)] for key in range(problem.keys)]
         shares = [math.exp(score - max(scores)) for score in scores]
         want = sum(share * value for share, value in zip(shares, values, strict=True)) / sum(shares)
+        if (outer := problem.places.zeroed_steps) is not None:
+            want *= 1 - inputs["zeroed"][sum(a * b for a, b in zip(outer, (*batch, row), strict=True))]
         steps = problem.places.output_steps
         place = sum(a * b for a, b in zip(steps, (*batch, row, column), strict=True))
         assert got.flat[place] == pytest.approx(want, rel=1e-4, abs=1e-5)

@@ -279,6 +279,7 @@ REFUSED: list[tuple[Any, list[tuple[dict[str, Any], str]]]] = [
                     ({"query_steps": (1, 1, 1)}, "4 steps per tensor, none negative"),
                     ({"value_steps": (864, 24, 48, 2)}, "side by side"),
                     ({"operand_steps": ((18, 0, 0, 2),)}, "along keys"),
+                    ({"zeroed_steps": (1, 1)}, "3 steps to know which rows are zero"),
                     ({"output_steps": (480, 24, 24, 1)}, "do not reach each element once"),
                 )
             ),

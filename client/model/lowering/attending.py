@@ -5,8 +5,9 @@ scores, which one writes and the next ones read. So their axes are cut at the sa
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import mul
 
 from gputune.client.model.lowering.contraction import Axis, joined_axes
 from gputune.kernels.chain import Chain
@@ -14,6 +15,7 @@ from gputune.kernels.ops.attention import AttentionPlaces, AttentionProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem, Places
 from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.kernels.ops.typed import TypedProblem
 
 SCORES, QUERY, KEY, VALUE, OUTPUT, OPERANDS = 0, 1, 2, 3, 4, 5
 """The places of tensors among the steps of an axis; operands of the scores are behind all others."""
@@ -22,11 +24,21 @@ MOST_NUMBERS = 512
 """Numbers of a query or of a value: more of them leave no room for rows in local memory."""
 
 
-def fused_attention(
-    scores: MatMulProblem, masks: ElementwiseProblem | None, softmax: SoftmaxProblem, values: MatMulProblem
-) -> AttentionProblem | None:
-    """Return the problem that computes `values` of the softmax of `scores`, with `masks` in front of that; None if no
-    kernel can."""
+@dataclass(frozen=True)
+class Parts:
+    """The problems of an attention. masks: what is added to scores by a kernel of its own; zeroed: what sets rows of
+    shares to zero."""
+
+    scores: MatMulProblem
+    softmax: SoftmaxProblem
+    values: MatMulProblem
+    masks: ElementwiseProblem | None = None
+    zeroed: TypedProblem | None = None
+
+
+def fused_attention(parts: Parts) -> AttentionProblem | None:
+    """Return the problem that computes `values` of the softmax of `scores`; None if no kernel can."""
+    scores, softmax, values, masks, zeroed = parts.scores, parts.softmax, parts.values, parts.masks, parts.zeroed
     first, second = scores.places, values.places
     if first is None or second is None or not _fits(scores, first, values, second):
         return None
@@ -35,19 +47,32 @@ def fused_attention(
         return None
     if softmax.log or softmax.inner > 1 or softmax.axis != scores.n:
         return None
-    parts = [list(_axes_of_values(values, second)), list(_axes_of_scores(scores, first))]
+    axes = [list(_axes_of_values(values, second)), list(_axes_of_scores(scores, first))]
     across = [steps[-1] for steps in first.operand_steps]
     if masks is not None:
         if masks.shape[-1] != scores.n or masks.input_shape != masks.shape or masks.dtype != scores.dtype:
             return None
-        parts.append(list(_axes_of_masks(masks)))
+        axes.append(list(_broadcast(masks.shape, masks.operand_shapes)))
         across += [int(shape[-1:] == masks.shape[-1:]) for shape in masks.operand_shapes]
-    axes = _common(parts)
-    if axes is None:
+    if zeroed is not None:
+        rows = zeroed.input_shapes[0]
+        if zeroed.shape[-1] != scores.n or zeroed.input_shapes[2] != zeroed.shape or rows[-1:] not in ((), (1,)):
+            return None
+        axes.append(list(_broadcast(zeroed.shape, (rows,))))
+    found = _common(axes)
+    if found is None:
         return None
-    axes = list(joined_axes(axes, SCORES))
+    return _problem(parts, first, second, list(joined_axes(found, SCORES)), chain, across)
+
+
+def _problem(
+    parts: Parts, first: Places, second: Places, axes: Sequence[Axis], chain: Chain, across: Sequence[int]
+) -> AttentionProblem:
+    """Return the problem with these axes, of which the longest that neither keys nor values have is the rows. across:
+    the steps of operands along keys."""
     own = [axis for axis in axes if not axis.steps[KEY] and not axis.steps[VALUE]]
-    rows = max(own, key=lambda axis: axis.size, default=Axis(1, (0,) * (OPERANDS + chain.operands)))
+    none = (0,) * (OPERANDS + chain.operands + (parts.zeroed is not None))
+    rows = max(own, key=lambda axis: axis.size, default=Axis(1, none))
     order = [*(axis for axis in axes if axis is not rows), rows]
 
     def steps(tensor: int, *last: int) -> tuple[int, ...]:
@@ -62,8 +87,10 @@ def fused_attention(
         elements=(*first.elements, second.elements[1]),
         operand_steps=tuple(steps(OPERANDS + k, step) for k, step in enumerate(across)),
         starts=(*first.starts, second.starts[1]),
+        zeroed_steps=None if parts.zeroed is None else steps(-1),
     )
-    return AttentionProblem(rows.size, scores.n, scores.k, values.n, places, chain, softmax.masked, scores.dtype)
+    scores, values, masked = parts.scores, parts.values, parts.softmax.masked
+    return AttentionProblem(rows.size, scores.n, scores.k, values.n, places, chain, masked, scores.dtype)
 
 
 def _fits(scores: MatMulProblem, first: Places, values: MatMulProblem, second: Places) -> bool:
@@ -97,31 +124,30 @@ def _axes_of_values(values: MatMulProblem, lies: Places) -> Iterator[Axis]:
         yield Axis(size, (lies.a_steps[k], value, lies.output_steps[k]))
 
 
-def _axes_of_masks(masks: ElementwiseProblem) -> Iterator[Axis]:
-    """Yield all axes but that of the keys, by their steps in scores and operands."""
-    shape = masks.shape
-    tensors = [(1,) * (len(shape) - len(own)) + own for own in (shape, *masks.operand_shapes)]
-    steps = [[*accumulate(own[:0:-1], lambda a, b: a * b, initial=1)][::-1] for own in tensors]
+def _broadcast(shape: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> Iterator[Axis]:
+    """Yield all axes of the scores but that of the keys, by their steps in scores and in tensors that broadcast."""
+    tensors = [(1,) * (len(shape) - len(own)) + own for own in (shape, *others)]
+    steps = [[*accumulate(own[:0:-1], mul, initial=1)][::-1] for own in tensors]
     for k, size in enumerate(shape[:-1]):
         yield Axis(size, tuple(step[k] if own[k] > 1 else 0 for own, step in zip(tensors, steps, strict=True)))
 
 
 def _common(parts: Sequence[Sequence[Axis]]) -> list[Axis] | None:
-    """Return the axes by their steps in all tensors: those of values are first, and operands last. None where they
-    are not the same axes of the scores."""
+    """Return the axes by their steps in all tensors: those of values are first, and those of scores second. None where
+    they are not the same axes of the scores."""
     long = [[axis for axis in axes if axis.size > 1] for axes in parts]
     cuts = {axis.steps[SCORES] for axes in long for axis in axes}
     try:
-        values, scores, *masks = ([*_cut(axes, cuts)] for axes in long)
+        values, scores, *others = ([*_cut(axes, cuts)] for axes in long)
     except ValueError:
         return None
     found = [(axis.size, axis.steps[SCORES]) for axis in values]
-    if any([(axis.size, axis.steps[SCORES]) for axis in axes] != found for axes in (scores, *masks)):
+    if any([(axis.size, axis.steps[SCORES]) for axis in axes] != found for axes in (scores, *others)):
         return None
     joined = []
-    for value, score, *mask in zip(values, scores, *masks, strict=True):
+    for value, score, *other in zip(values, scores, *others, strict=True):
         own, query, key, *operands = score.steps
-        behind = (step for axis in mask for step in axis.steps[1:])
+        behind = (step for axis in other for step in axis.steps[1:])
         joined.append(Axis(score.size, (own, query, key, *value.steps[1:], *operands, *behind)))
     return joined
 

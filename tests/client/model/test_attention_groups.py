@@ -103,6 +103,36 @@ MICROSOFT = {
 }
 
 
+FLAT = "float[2,6,24] q, float[2,7,12] k, float[2,7,12] v"
+ONNX = {
+    "causal": ("float[2,4,6,8] q, float[2,4,7,8] k, float[2,4,7,5] v", "y = Attention<is_causal=1>(q, k, v)"),
+    "a mask of numbers": (
+        "float[2,4,6,8] q, float[2,4,7,8] k, float[2,4,7,8] v, float[6,7] mask",
+        "y = Attention<scale=0.3, softcap=2.0>(q, k, v, mask)",
+    ),
+    "shared heads, a mask of bools": (
+        f"{FLAT}, bool[2,1,6,7] mask", "y = Attention<q_num_heads=4, kv_num_heads=2>(q, k, v, mask)",
+    ),
+    "a past": (
+        "float[2,4,1,8] q, float[2,4,1,8] k, float[2,4,1,8] v, float[2,4,9,8] old, float[2,4,9,8] past",
+        'y, keys, values = Attention<is_causal=1>(q, k, v, "", old, past)',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize(("inputs", "node"), ONNX.values(), ids=ONNX)
+def test_attention_of_onnx_is_a_group(alternated: Alternated, inputs: str, node: str, opset: int) -> None:
+    model = alternated(build(f"({inputs}) => (float[a,b] y)", node, opset=opset, ir_version=11))
+    generator = np.random.default_rng(5)
+    given = {spec.name: generator.standard_normal(spec.shape).astype(np.float32) for spec in model.plan.inputs}
+    if "bool" in inputs:
+        given["mask"] = given["mask"] > 0
+        given["mask"][1, 0, 2] = False  # which makes the row zero
+    assert_same(model, given)
+    assert evaluate(model.plan, given)["y"].any(axis=-1).all() == ("bool" not in inputs)
+
+
 @pytest.mark.parametrize(("name", "wanted"), MICROSOFT.items(), ids=MICROSOFT)
 def test_operators_of_microsoft_are_groups(
     alternated: Alternated, name: str, wanted: tuple[tuple[int, ...], int]
