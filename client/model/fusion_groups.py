@@ -16,6 +16,9 @@ from gputune.client.model.plan import Operation, Plan, Task
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.separable import SeparableProblem
 
+Producer = Callable[[Operation, str, str], Operation | None]
+"""Return the operation of an op that computes an input of another one, and of no other."""
+
 LEAST_EXPANSION = 2
 """Expanding channels to so many times as many, or fewer, saves too little to compute some of them twice."""
 
@@ -76,12 +79,7 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
 
     for values in plan.operations:
         if values.task.op == "MatMul" and values.task.problem.places:
-            zeroed = producer(values, "a", "Typed")
-            shares = zeroed if zeroed is not None and _zeroes(plan, zeroed) else None
-            softmax = producer(values, "a", "Softmax") if shares is None else producer(shares, "input2", "Softmax")
-            masks = softmax and producer(softmax, "input", "Elementwise")
-            scores = softmax and producer(masks or softmax, "input", "MatMul")
-            attention = softmax and scores and _attention(scores, masks, softmax, shares, values)
+            attention = _attention(plan, values, producer)
             if attention:
                 yield attention
     for project in plan.operations:
@@ -93,27 +91,44 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
                     yield from _inverted_residual(expand, separable)
 
 
-def _zeroes(plan: Plan, operation: Operation) -> bool:
-    """Return whether an operation is Where(condition, 0, value)."""
-    number = plan.constants.get(operation.inputs.get("input1", ""))
-    return operation.task.problem.function == "where" and number is not None and number.size == 1 and not number.any()
-
-
-def _attention(
-    scores: Operation, masks: Operation | None, softmax: Operation, zeroed: Operation | None, values: Operation
-) -> Group | None:
+def _attention(plan: Plan, values: Operation, producer: Producer) -> Group | None:
     """Return two products and the softmax between them, unless no kernel can be all of them."""
-    between = [None if one is None else one.task.problem for one in (masks, zeroed)]
-    problem = fused_attention(Parts(scores.task.problem, softmax.task.problem, values.task.problem, *between))
+    zeroed = producer(values, "a", "Typed")
+    if zeroed is not None and not _puts(plan, zeroed, "input1", zero=True):
+        return None
+    softmax = producer(values, "a", "Softmax") if zeroed is None else producer(zeroed, "input2", "Softmax")
+    if softmax is None:
+        return None
+    hidden = producer(softmax, "input", "Typed")
+    shown = hidden is not None and _puts(plan, hidden, "input2")
+    if hidden is not None and not shown and not _puts(plan, hidden, "input1"):
+        return None
+    below, name = (softmax, "input") if hidden is None else (hidden, "input1" if shown else "input2")
+    masks = producer(below, name, "Elementwise")
+    scores = producer(below, name, "MatMul") if masks is None else producer(masks, "input", "MatMul")
+    if scores is None:
+        return None
+    masking, hiding, zeroing = (None if one is None else one.task.problem for one in (masks, hidden, zeroed))
+    products = scores.task.problem, softmax.task.problem, values.task.problem
+    problem = fused_attention(Parts(*products, masking, hiding, shown, zeroing))
     if problem is None:
         return None
-    operands = [one.inputs[name] for one in (scores, masks) if one for name in sorted(one.inputs) if "operand" in name]
+    operands = [one.inputs[each] for one in (scores, masks) if one for each in sorted(one.inputs) if "operand" in each]
     inputs = {"query": scores.inputs["a"], "key": scores.inputs["b"], "value": values.inputs["b"]}
     inputs |= dict(zip(problem.scores.operand_names, operands, strict=True))
+    if hidden is not None:
+        inputs |= {"hidden": hidden.inputs["input0"], "hidden_score": hidden.inputs["input2" if shown else "input1"]}
     if zeroed is not None:
         inputs["zeroed"] = zeroed.inputs["input0"]
-    parts = (scores, masks, softmax, zeroed, values)
+    parts = (scores, masks, hidden, softmax, zeroed, values)
     return _group(tuple(one for one in parts if one is not None), "Attention", problem, inputs)
+
+
+def _puts(plan: Plan, operation: Operation, name: str, zero: bool = False) -> bool:
+    """Return whether an operation puts one number, or zero, that is its input of this name, where a condition says."""
+    number = plan.constants.get(operation.inputs.get(name, ""))
+    is_number = operation.task.problem.function == "where" and number is not None and number.size == 1
+    return is_number and not (zero and number.any())
 
 
 def _separable(depthwise: Operation, project: Operation) -> Group | None:

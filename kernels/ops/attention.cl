@@ -8,7 +8,8 @@
 //
 // EPILOGUE(value, T, LOAD, g, m, n) makes a score of a product, and knows where its operands lie. A row of shares is the
 // softmax of a row of scores. Where a score is -INFINITY its share is 0. A row of nothing else has no shares: its output is
-// NaN, or with MASKED zero. ZEROED(g, m) says which rows are zero in any case.
+// NaN, or with MASKED zero. ZEROED(g, m) says which rows are zero in any case, and with HIDES 1 HIDDEN(g, m, n) which
+// scores have another number in their place, HIDDEN_SCORE.
 
 #ifndef ROWS
 #define ROWS 8               // queries
@@ -22,6 +23,7 @@
 #define VALUE_N 8
 #define OUT_M 8
 #define MASKED 0             // 1: rows without shares are zero
+#define HIDES 0              // 1: bools hide scores
 #endif
 #ifndef EPILOGUE
 #define QUERY_AT(g) 0
@@ -33,6 +35,8 @@
 #define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, g, m, n)
 #define ZEROED(g, m) 0
+#define HIDDEN(g, m, n) 0
+#define HIDDEN_SCORE 0.0f
 #endif
 
 #define MAX(a, b) ((b) > (a) ? (b) : (a))

@@ -53,6 +53,7 @@ from gputune.kernels.tiling.estimate import WIDEST
 from gputune.kernels.tiling.streaming import ceil_div, check_indices
 
 READ = ("query", "key", "value")
+BOOLS = ("hidden", "zeroed")
 OWN, SHARED = 0, 1
 MEANING = "algorithm: 0 rows of a work-item, 1 rows of a work-group in local memory"
 
@@ -63,7 +64,8 @@ class AttentionPlaces:
 
     Rows are those of queries in the query and the output, and keys in the key and the value. An operand of the scores
     has steps for (*batch, query, key). `elements` counts those of query, key and value, which begin at `starts`. If
-    there are bools that say which rows of the output are zero, they have steps for (*batch, row).
+    there are bools that say which rows of the output are zero, they have steps for (*batch, row). If there are bools
+    that hide scores, they have steps for (*batch, query, key).
     """
 
     batch: tuple[int, ...]
@@ -75,14 +77,16 @@ class AttentionPlaces:
     operand_steps: tuple[Steps, ...] = ()
     starts: tuple[int, int, int] = (0, 0, 0)
     zeroed_steps: Steps | None = None
+    hidden_steps: Steps | None = None
 
 
 @dataclass(frozen=True)
 class AttentionProblem(Problem):
     """`rows` queries and `keys` keys of `depth` numbers each, and values of `columns`, for all of a batch.
 
-    `scores` is what becomes of a product before the softmax: a scale, masks to add. With `masked`, a row of nothing but
-    minus infinity has zeros, and not NaN, as its shares.
+    `scores` is what becomes of a product before the softmax: a scale, masks to add. Behind that, bools may hide scores,
+    and show them where they are `shown`: the number "hidden_score" is in the place of the others. With `masked`, a row
+    of nothing but minus infinity has zeros, and not NaN, as its shares.
     """
 
     op = "Attention"
@@ -94,6 +98,7 @@ class AttentionProblem(Problem):
     places: AttentionPlaces
     scores: Chain = EMPTY
     masked: bool = False
+    shown: bool = False
     dtype: str = FLOAT
 
     def check(self) -> None:
@@ -103,7 +108,8 @@ class AttentionProblem(Problem):
                 f"Attention needs positive sizes, not {places.batch} of rows={self.rows} keys={self.keys} "
                 f"depth={self.depth} columns={self.columns}"
             )
-        every = (*self.steps.values(), places.output_steps, *places.operand_steps)
+        across = (*places.operand_steps, *([] if places.hidden_steps is None else [places.hidden_steps]))
+        every = (*self.steps.values(), places.output_steps, *across)
         if any(len(steps) != rank or min(steps) < 0 for steps in every):
             raise ValueError(f"Attention needs {rank} steps per tensor, none negative, not {every}")
         if places.zeroed_steps is not None and len(places.zeroed_steps) != rank - 1:
@@ -113,7 +119,7 @@ class AttentionProblem(Problem):
         beside = (places.value_steps, places.output_steps)
         if self.columns > 1 and any(steps[-1] != 1 for steps in beside):
             raise ValueError("Attention needs columns of values and of the output that lie side by side")
-        if any(steps[-1] > 1 for steps in places.operand_steps):
+        if any(steps[-1] > 1 for steps in across):
             raise ValueError("Attention reads its operands along keys")
         for name, elements, start in zip(READ, places.elements, places.starts, strict=True):
             if start < 0 or start + reach(self.sizes[name], self.steps[name]) > elements:
@@ -172,6 +178,9 @@ class AttentionFamily(TiledFamily):
         for name, steps in zip(problem.scores.operand_names, places.operand_steps, strict=True):
             shapes[name] = (reach(problem.square, steps),)
         specs = [problem.tensor(name, shape) for name, shape in shapes.items()]
+        if places.hidden_steps is not None:
+            specs.append(TensorSpec("hidden", (reach(problem.square, places.hidden_steps),), dtype="bool"))
+            specs.append(problem.tensor("hidden_score", (1,)))
         if places.zeroed_steps is not None:
             specs.append(TensorSpec("zeroed", (reach(problem.shape[:-1], places.zeroed_steps),), dtype="bool"))
         return tuple(specs)
@@ -192,7 +201,9 @@ class AttentionFamily(TiledFamily):
         return _shared_rows(problem, configuration) if shared else _own_rows(problem, configuration)
 
     def pays(self, problem: AttentionProblem, limits: DeviceLimits) -> bool:
-        return limits.device_type == "cpu"
+        """On CPUs, where each core has rows: attention alone takes 0.5 to 0.8 times as long as its parts."""
+        own = OwnRows(_attended(problem))
+        return limits.device_type == "cpu" and own.tiles(own.default(limits)["MR"]) >= limits.compute_units
 
     def sample_inputs(self, problem: AttentionProblem, generator: np.random.Generator) -> dict[str, Array]:
         """As everywhere, with keys by which scores are around one."""
@@ -213,6 +224,9 @@ class AttentionFamily(TiledFamily):
         with np.errstate(invalid="ignore", over="ignore"):
             products = (query @ np.swapaxes(key, -1, -2)).astype(np.float32)
             scores = problem.scores.apply(products, operands).astype(np.float64)
+            if problem.places.hidden_steps is not None:
+                hidden = view(inputs["hidden"], problem.square, problem.places.hidden_steps) != problem.shown
+                scores = np.where(hidden, inputs["hidden_score"].astype(np.float64), scores)
             exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
             shares = exponentials / exponentials.sum(axis=-1, keepdims=True)
             shares = np.where(np.isnan(shares), 0, shares) if problem.masked else shares
@@ -253,7 +267,7 @@ def _attended(problem: AttentionProblem) -> Attended:
 def _own_rows(problem: AttentionProblem, configuration: Configuration) -> Instance:
     """Return the launch of rows of work-items, with the stage that packs keys if there is one."""
     way, packs = OwnRows(_attended(problem)), configuration["PACK"]
-    down, across = way.tiles(configuration)
+    across = ceil_div(problem.keys, configuration["NV"] * configuration["VW"])
     stage = Stage("pack_keys", (across, problem.matrices), (1, 1), ("key", "packed"), needs=ALONE, writes=("packed",))
     main = Launch(
         source=_prelude(problem) + template("attention_rows.cl", dtype=problem.dtype),
@@ -262,7 +276,7 @@ def _own_rows(problem: AttentionProblem, configuration: Configuration) -> Instan
         writes=("output",),
         aligned=aligned(configuration["VW"], *_distances(problem, packs)),
         options=build_options(_sizes(problem) | {name: configuration[name] for name in OWN_TILE}),
-        global_size=(down, problem.products),
+        global_size=(ceil_div(problem.rows, configuration["MR"]), problem.products),
         local_size=(1, 1),
         arguments=("query", "packed" if packs else "key", "value", "output", *_beside(problem)),
         stages=(stage,) if packs else (),
@@ -331,6 +345,7 @@ def _sizes(problem: AttentionProblem) -> dict[str, int]:
         "VALUE_N": places.value_steps[-2],
         "OUT_M": places.output_steps[-2],
         "MASKED": int(problem.masked),
+        "HIDES": int(problem.places.hidden_steps is not None),
     }
 
 
@@ -350,9 +365,11 @@ def _prelude(problem: AttentionProblem) -> str:
         "PACKED_AT(g)": place("g", batch, numbers),
         "PACKED_FROM(p)": f"({places.starts[1]} + {place('p', own, key_steps)})",
         "OPERAND_PARAMETERS": "".join(
-            f", __global const {'uchar' if name == 'zeroed' else 'TYPE'} *restrict {name}" for name in _beside(problem)
+            f", __global const {'uchar' if name in BOOLS else 'TYPE'} *restrict {name}" for name in _beside(problem)
         ),
         "ZEROED(g, m)": _zeroed(problem),
+        "HIDDEN(g, m, n)": _hidden(problem),
+        "HIDDEN_SCORE": "0.0f" if problem.places.hidden_steps is None else "ELEMENT(hidden_score, 0)",
         "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.scores.source('(value)', operands)} }}",
     }
     return "".join(f"#define {name} {text}\n" for name, text in macros.items())
@@ -360,7 +377,9 @@ def _prelude(problem: AttentionProblem) -> str:
 
 def _beside(problem: AttentionProblem) -> tuple[str, ...]:
     """Return the names of all that is read beside query, key and value."""
-    return (*problem.scores.operand_names, *(() if problem.places.zeroed_steps is None else ("zeroed",)))
+    hides = () if problem.places.hidden_steps is None else ("hidden", "hidden_score")
+    zeroes = () if problem.places.zeroed_steps is None else ("zeroed",)
+    return (*problem.scores.operand_names, *hides, *zeroes)
 
 
 def _zeroed(problem: AttentionProblem) -> str:
@@ -369,6 +388,15 @@ def _zeroed(problem: AttentionProblem) -> str:
         return "0"
     *outer, down = problem.places.zeroed_steps
     return f"zeroed[{place('g', problem.places.batch, outer)} + (m) * {down}]"
+
+
+def _hidden(problem: AttentionProblem) -> str:
+    """Return the condition under which the score of row m and key n is hidden."""
+    if problem.places.hidden_steps is None:
+        return "0"
+    *outer, down, across = problem.places.hidden_steps
+    at = f"{place('g', problem.places.batch, outer)} + (m) * {down} + (n) * {across}"
+    return f"(hidden[{at}] != {int(problem.shown)})"
 
 
 def _operand(problem: AttentionProblem, name: str, steps: Steps) -> str:

@@ -121,6 +121,8 @@ void attention_local(__global const TYPE *restrict query, __global const TYPE *r
             UNROLL for (int c = 0; c < NR; ++c) {
                 const int n = min(from + KEY(c), KEYS - 1);
                 EPILOGUE(score[r][c], SUM, ELEMENT, product, row, n)
+                if (HIDES && HIDDEN(product, row, n))
+                    score[r][c] = HIDDEN_SCORE;
                 score[r][c] = from + KEY(c) < KEYS ? score[r][c] : -INFINITY;
                 largest = MAX(largest, score[r][c]);
             }

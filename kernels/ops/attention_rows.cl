@@ -142,6 +142,12 @@ void attention_rows(__global const TYPE *restrict query, __global const TYPE *re
                     EPILOGUE(score, vec, LOAD, product, min(first + r, ROWS - 1), start + v * VW)
                     OWN_STORE(score, shares, r * PITCH + FRONT + start - from + v * VW);
                 }
+#if HIDES
+            for (int r = 0; r < MR; ++r)
+                for (int i = 0; i < NW; ++i)
+                    if (HIDDEN(product, min(first + r, ROWS - 1), start + i))
+                        shares[r * PITCH + FRONT + start - from + i] = HIDDEN_SCORE;
+#endif
         }
         for (int r = 0; r < MR; ++r)
             before[r] = share(shares + r * PITCH + FRONT, count, &maxima[r], &sums[r]);

@@ -21,6 +21,8 @@ def heads(
     batch: int = 1,
     masked: bool = False,
     zeroed_steps: Steps | None = None,
+    hidden_steps: Steps | None = None,
+    shown: bool = False,
 ) -> AttentionProblem:
     """Return an attention whose tensors lie as [batch, row, head, number]."""
     columns = columns or depth
@@ -34,8 +36,9 @@ def heads(
         (batch * rows * queries, batch * keys * lines, batch * keys * values),
         operand_steps,
         zeroed_steps=zeroed_steps,
+        hidden_steps=hidden_steps,
     )
-    return AttentionProblem(rows, keys, depth, columns, places, scores, masked)
+    return AttentionProblem(rows, keys, depth, columns, places, scores, masked, shown)
 
 
 def grouped(key_heads: int, members: int, rows: int, keys: int, depth: int) -> AttentionProblem:
@@ -82,6 +85,8 @@ ATTENTIONS = {
     "thirds": thirds(2, 19, 12),
     "turned": turned(21, 18),
     "many-keys": heads(1, 3, 150, 16, 32),
+    "hidden-keys": heads(2, 9, 21, 12, batch=2, hidden_steps=(21, 0, 0, 1), shown=True),
+    "hidden-scores": heads(2, 5, 40, 8, scores=MASKED, operand_steps=((0, 0, 0, 1),), hidden_steps=(0, 0, 40, 1)),
     "zeroed-rows": heads(2, 13, 20, 12, 20, batch=2, zeroed_steps=(13, 0, 1)),
 }
 

@@ -28,8 +28,8 @@ def test_the_reference_is_a_softmax_over_steps(name: str) -> None:
     """Number by number, with nothing but the steps."""
     problem = ATTENTIONS[name]
     given = random_inputs("Attention", problem)
-    if "zeroed" in given:
-        given["zeroed"][...] = np.arange(given["zeroed"].size) % 3 == 0
+    for bools in {"zeroed", "hidden"} & given.keys():
+        given[bools][...] = np.arange(given[bools].size) % 3 == 0
     got = FAMILY.reference(problem, given)
     inputs = {name: value.astype(np.float64) for name, value in given.items()}
     assert got.shape == FAMILY.output(problem).shape
@@ -47,7 +47,11 @@ def test_the_reference_is_a_softmax_over_steps(name: str) -> None:
                 inputs[f"operand{k}"][sum(a * b for a, b in zip(steps, (*batch, row, key), strict=True))]
                 for k, steps in enumerate(problem.places.operand_steps)
             ]
-            scores.append(float(problem.scores.apply(np.asarray(product), [np.asarray(each) for each in operands])))
+            score = float(problem.scores.apply(np.asarray(product), [np.asarray(each) for each in operands]))
+            if (outer := problem.places.hidden_steps) is not None:
+                place = sum(a * b for a, b in zip(outer, (*batch, row, key), strict=True))
+                score = score if inputs["hidden"][place] == problem.shown else float(inputs["hidden_score"][0])
+            scores.append(score)
         values = [inputs["value"].flat[at(problem, "value", *batch, key, column)] for key in range(problem.keys)]
         shares = [math.exp(score - max(scores)) for score in scores]
         want = sum(share * value for share, value in zip(shares, values, strict=True)) / sum(shares)
@@ -94,5 +98,12 @@ def test_what_has_no_room_in_local_memory_has_rows_of_its_own() -> None:
     assert "ALG" not in FAMILY.default(REAL["vit"], CPU)
 
 
-def test_only_cpus_are_known_to_gain() -> None:
+def test_only_cpus_with_rows_for_all_cores_are_known_to_gain() -> None:
     assert [FAMILY.pays(REAL["vit"], limits) for limits in (CPU, GPU, SMALL)] == [True, False, False]
+    assert [FAMILY.pays(REAL["decoder"], replace(CPU, compute_units=units)) for units in (32, 33)] == [True, False]
+
+
+@pytest.mark.parametrize(("rows", "units", "tile"), [(197, 2, 8), (17, 2, 6), (16, 24, 8), (16, 64, 3), (16, 1000, 1)])
+def test_tiles_of_cpus_are_even_and_enough_for_all_cores(rows: int, units: int, tile: int) -> None:
+    default = FAMILY.default(heads(12, rows, 64, 64), replace(CPU, compute_units=units))
+    assert (default["MR"], default["NV"], default["VW"]) == (tile, 2, 16)

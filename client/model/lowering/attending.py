@@ -26,19 +26,23 @@ MOST_NUMBERS = 512
 
 @dataclass(frozen=True)
 class Parts:
-    """The problems of an attention. masks: what is added to scores by a kernel of its own; zeroed: what sets rows of
-    shares to zero."""
+    """The problems of an attention. masks: what is added to scores by a kernel of its own; hidden: what puts a number
+    in the place of scores behind that, and `shown`: whether its condition says which scores stay; zeroed: what sets
+    rows of shares to zero."""
 
     scores: MatMulProblem
     softmax: SoftmaxProblem
     values: MatMulProblem
     masks: ElementwiseProblem | None = None
+    hidden: TypedProblem | None = None
+    shown: bool = False
     zeroed: TypedProblem | None = None
 
 
 def fused_attention(parts: Parts) -> AttentionProblem | None:
     """Return the problem that computes `values` of the softmax of `scores`; None if no kernel can."""
     scores, softmax, values, masks, zeroed = parts.scores, parts.softmax, parts.values, parts.masks, parts.zeroed
+    hidden = parts.hidden
     first, second = scores.places, values.places
     if first is None or second is None or not _fits(scores, first, values, second):
         return None
@@ -54,6 +58,11 @@ def fused_attention(parts: Parts) -> AttentionProblem | None:
             return None
         axes.append(list(_broadcast(masks.shape, masks.operand_shapes)))
         across += [int(shape[-1:] == masks.shape[-1:]) for shape in masks.operand_shapes]
+    if hidden is not None:
+        across.append(int(hidden.input_shapes[0][-1:] == hidden.shape[-1:]))
+        if hidden.shape[-1] != scores.n or hidden.input_shapes[1 if parts.shown else 2] != hidden.shape:
+            return None
+        axes.append(list(_broadcast(hidden.shape, hidden.input_shapes[:1])))
     if zeroed is not None:
         rows = zeroed.input_shapes[0]
         if zeroed.shape[-1] != scores.n or zeroed.input_shapes[2] != zeroed.shape or rows[-1:] not in ((), (1,)):
@@ -69,15 +78,16 @@ def _problem(
     parts: Parts, first: Places, second: Places, axes: Sequence[Axis], chain: Chain, across: Sequence[int]
 ) -> AttentionProblem:
     """Return the problem with these axes, of which the longest that neither keys nor values have is the rows. across:
-    the steps of operands along keys."""
+    the steps of operands along keys, and behind them of what hides scores."""
     own = [axis for axis in axes if not axis.steps[KEY] and not axis.steps[VALUE]]
-    none = (0,) * (OPERANDS + chain.operands + (parts.zeroed is not None))
+    none = (0,) * (OPERANDS + len(across) + (parts.zeroed is not None))
     rows = max(own, key=lambda axis: axis.size, default=Axis(1, none))
     order = [*(axis for axis in axes if axis is not rows), rows]
 
     def steps(tensor: int, *last: int) -> tuple[int, ...]:
         return (*(axis.steps[tensor] for axis in order), *last)
 
+    beside = [steps(OPERANDS + k, step) for k, step in enumerate(across)]
     places = AttentionPlaces(
         batch=tuple(axis.size for axis in order[:-1]),
         query_steps=steps(QUERY, first.a_steps[-1]),
@@ -85,12 +95,13 @@ def _problem(
         value_steps=(*steps(VALUE)[:-1], *second.b_steps[-2:]),
         output_steps=steps(OUTPUT, second.output_steps[-1]),
         elements=(*first.elements, second.elements[1]),
-        operand_steps=tuple(steps(OPERANDS + k, step) for k, step in enumerate(across)),
+        operand_steps=tuple(beside[: chain.operands]),
         starts=(*first.starts, second.starts[1]),
         zeroed_steps=None if parts.zeroed is None else steps(-1),
+        hidden_steps=None if parts.hidden is None else beside[-1],
     )
     scores, values, masked = parts.scores, parts.values, parts.softmax.masked
-    return AttentionProblem(rows.size, scores.n, scores.k, values.n, places, chain, masked, scores.dtype)
+    return AttentionProblem(rows.size, scores.n, scores.k, values.n, places, chain, masked, parts.shown, scores.dtype)
 
 
 def _fits(scores: MatMulProblem, first: Places, values: MatMulProblem, second: Places) -> bool:

@@ -25,6 +25,7 @@ THIRDS = """
 WEIGHTS: Mapping[str, Any] = {
     "split": integers(2, 7, 3, 4, 5), "joined": integers(2, 7, 20), "root": numbers(0.45), "first": np.int64(0),
     "second": np.int64(1), "third": np.int64(2), "cap": numbers(3.0), "zero": numbers(0), "never": numbers(-np.inf),
+    "lowest": numbers(-3.4e38),
 }  # fmt: skip
 PLAIN = "p = Softmax<axis=-1>(m)"
 MASKED = "d = Add(m, mask) p = Softmax<axis=-1>(d)"
@@ -36,6 +37,8 @@ FOUND = {
     "a mask of queries": (MASKED, ", float[7,7] mask"),
     "a mask of heads": (MASKED, ", float[4,7,7] mask"),
     "a cap": (CAPPED, ", float[2,4,7,7] mask"),
+    "bools that show": ("d = Where(mask, m, lowest) p = Softmax<axis=-1>(d)", ", bool[2,1,1,7] mask"),
+    "bools that hide": ("c = Div(m, cap) d = Where(mask, lowest, c) p = Softmax<axis=-1>(d)", ", bool[7,7] mask"),
     "guarded rows": (GUARDED, ", float[2,1,7,7] mask"),
 }
 NONE = {
@@ -45,6 +48,8 @@ NONE = {
     "rounded scores": "f = Floor(m) p = Softmax<axis=-1>(f)",
     "shares that are changed": "f = Softmax<axis=-1>(m) p = Mul(f, f)",
     "scores that others read": "p = Softmax<axis=-1>(m) z = Relu(m)",
+    "scores in the place of scores": "c = Neg(m) g = Greater(m, root) d = Where(g, m, c) p = Softmax<axis=-1>(d)",
+    "numbers in the place of shares": "s1 = Softmax<axis=-1>(m) g = Greater(m, root) p = Where(g, root, s1)",
     "shares that others read": "p = Softmax<axis=-1>(m) z = Identity(p)",
 }
 
@@ -76,12 +81,15 @@ def test_products_and_the_softmax_between_them_are_a_group(alternated: Alternate
     model = alternated(thirds(softmax, inputs))
     generator = np.random.default_rng(3)
     given = {spec.name: generator.standard_normal(spec.shape).astype(np.float32) for spec in model.plan.inputs}
+    if "bool" in inputs:
+        given["mask"] = given["mask"] > 0
     if softmax == GUARDED:
         given["mask"][1, 0, 3] = -np.inf
     problem = assert_same(model, given)
     assert (problem.places.batch, problem.rows, problem.keys, problem.depth) == ((2, 4), 7, 7, 5)
     assert problem.masked == (softmax == GUARDED)
-    assert len(model.plan.operations) - len(model.plan_with(model.groups).operations) == 2
+    fewer = len(model.plan.operations) - len(model.plan_with(model.groups).operations)
+    assert fewer == (3 if "bool" in inputs else 2)
     assert model.likely(CPU) == model.groups
     assert model.likely(GPU) == ()
 
