@@ -59,6 +59,8 @@ def in_files(*later: str, closed: bool = False) -> Callable[[Kind], Kind]:
 
 HOST_ONLY: Mapping[str, bool] = MappingProxyType({"host_only": True})
 """Metadata of a field that never travels and lies in no file: readers refuse it as unknown."""
+LATER: Mapping[str, bool] = MappingProxyType({"later": True})
+"""Metadata of a field that travels only if it differs from its default, so that older sides understand the rest."""
 
 Count = Annotated[int, Within(0, 2**31 - 1)]
 Bytes = Annotated[int, Within(0, 2**48)]
@@ -78,3 +80,6 @@ Facts: TypeAlias = Mapping[Key, Any]
 Amounts = Annotated[Mapping[Key, Bytes], Within(0, 1024)]  # by the name of a buffer, say
 Scalar = Int32  # an argument of a kernel that is no buffer
 Arguments = Annotated[tuple[Name | Scalar, ...], Within(0, 256)]  # buffers' names, and scalars
+Blob: TypeAlias = bytes | bytearray | memoryview
+Handle = Annotated[int, Within(1, 2**62)]
+Handles = Annotated[dict[Key, Handle], Within(0, 1024)]  # by the name that a launch uses

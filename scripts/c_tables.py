@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from gputune.core import tier
-from gputune.core.bounds import IN_FILES, InFiles, Stored, Within
+from gputune.core.bounds import IN_FILES, Blob, InFiles, Stored, Within
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.context import format, memory_need, package, records, states
 from gputune.server.agent import messages
-from gputune.server.protocol.messages import Blob, Hello, Proof
+from gputune.server.protocol.messages import Hello, Proof
 from tables.c_patterns import c_pattern
 
 PATH = "runtime/native/src/files/tables.c"

@@ -36,7 +36,8 @@ from gputune.server.clients.service import Service
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.authentication import SALT, stretched
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.messages import Limits, StatusReport, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import StatusReport, Welcome
 from gputune.server.sessions.memory import sensible_bytes
 from gputune.server.worker.link import WorkerReady
 from gputune.server.workers.builder import Builder

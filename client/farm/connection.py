@@ -12,22 +12,13 @@ from typing import Any
 from gputune.client.errors import TargetError
 from gputune.client.farm.engine import Call, DeviceAbsent, DeviceGone, Engine
 from gputune.client.farm.frames import ANSWERS, from_bytes, to_bytes
+from gputune.core.batches import ProfileKernel
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
 from gputune.server.protocol.connection import WELCOME_LIMITS
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.messages import (
-    PROTOCOL_VERSION,
-    REPLIES,
-    Error,
-    Hello,
-    Limits,
-    Ping,
-    Pong,
-    ProfileKernel,
-    Progress,
-    Welcome,
-)
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import PROTOCOL_VERSION, REPLIES, Error, Hello, Ping, Pong, Progress, Welcome
 
 log = logging.getLogger(__name__)
 

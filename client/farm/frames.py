@@ -8,7 +8,8 @@ from typing import Any
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.framing import FrameReader
-from gputune.server.protocol.messages import FROM_SERVER, REPLIES, Error, Hello, Limits, RegisterMemory
+from gputune.server.protocol.limits import UNLIMITED, Limits
+from gputune.server.protocol.messages import FROM_SERVER, REPLIES, Error, Hello, RegisterMemory
 
 REQUESTS = codec.registry([Hello, *(kind for kind in REPLIES if kind is not RegisterMemory)])
 """What may come to a device's host. Descriptors cannot, so memory cannot be registered."""
@@ -17,13 +18,13 @@ OPEN_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
 """Of a frame with which a session is opened."""
 
 
-def to_bytes(message: Any, number: int, limits: Limits = framing.UNLIMITED) -> bytes:
+def to_bytes(message: Any, number: int, limits: Limits = UNLIMITED) -> bytes:
     """Return the frame of a message. Raises LocalProtocolError for what the limits do not allow or what does not
     travel."""
     return b"".join(framing.encode(codec.pack(message, number), limits))
 
 
-def from_bytes(data: object, kinds: Mapping[str, type], limits: Limits = framing.UNLIMITED) -> tuple[int, Any]:
+def from_bytes(data: object, kinds: Mapping[str, type], limits: Limits = UNLIMITED) -> tuple[int, Any]:
     """Return (number, message) of bytes that hold exactly one frame of these kinds. Raises RemoteProtocolError."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise RemoteProtocolError("bad_frame", f"{type(data).__name__} where the bytes of a frame are expected")

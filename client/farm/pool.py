@@ -24,8 +24,8 @@ from gputune.client.farm.twins import DEFAULT, HEALTH_CHECK, Twins, default_of
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.target.several import Arrived, unlike
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.opened import Closing
-from gputune.server.protocol.messages import Profiled, ProfileKernel
 
 log = logging.getLogger(__name__)
 

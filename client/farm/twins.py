@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection
 
 from gputune.client.farm.hosts.health import FAR, IN_A_ROW, Speed, deviation
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.statuses import OK
-from gputune.server.protocol.messages import Profiled, ProfileKernel
 
 HEALTH_CHECK, DEFAULT = "its health check", "the default of a batch"
 FEWEST_SAMPLES = 3

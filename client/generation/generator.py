@@ -41,7 +41,7 @@ from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.tuner import names_of, settings_of
 from gputune.core.precision import IN_FLOATS
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 
 log = logging.getLogger(__name__)
 

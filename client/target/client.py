@@ -27,15 +27,17 @@ from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import Link, OnProgress, Session
 from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
 from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.core.batches import Profiled, ProfileKernel, Remaining
+from gputune.core.bounds import Blob
 from gputune.core.opened import Closing
 from gputune.runtime.memory.descriptors import duplicate
 from gputune.runtime.memory.handles import Lease, MemHandle
 from gputune.runtime.power.profiles.chosen import setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.server.protocol.amounts import check_limits
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.limits import check_limits
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
-    Blob,
     BufferData,
     BufferReady,
     Compiled,
@@ -51,13 +53,10 @@ from gputune.server.protocol.messages import (
     FeaturesProven,
     FreeBuffers,
     FreeContexts,
-    Limits,
     LoadContext,
     MemoryReady,
     PerfProfileSet,
     ProfileContext,
-    Profiled,
-    ProfileKernel,
     Progress,
     ProveFeatures,
     RegisterMemory,
@@ -66,7 +65,6 @@ from gputune.server.protocol.messages import (
     StatusReport,
     UploadBuffer,
 )
-from gputune.server.protocol.remaining import Remaining
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +275,7 @@ class TargetClient(Closing):
         remaining = Remaining(request)
 
         def hear(progress: Progress) -> None:
-            if not remaining.hear(progress):
+            if not remaining.hear(progress.variant, progress.trial):
                 raise self._nonsense(f"progress on variant {progress.variant}, which was not asked for")
             if on_progress is not None:
                 on_progress(progress)

@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.client import TargetClient
+from gputune.core.bounds import Blob
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.arrays import array_type
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.loading.model import open_any
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.profiling.levels import Level
-from gputune.server.protocol.messages import Blob, ProfileContext
+from gputune.server.protocol.messages import ProfileContext
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, Array | MemHandle]

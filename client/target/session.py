@@ -2,7 +2,7 @@
 
 A lost target is waited for with growing pauses (reconnecting.py); an embedded server, or a server over adb, is started
 again. Buffers and contexts are sent again when the next request names them. Only the request in flight is repeated,
-without the variants whose failure is known (server/protocol/remaining.py). A variant is blamed only if the server
+without the variants whose failure is known (core/batches.py). A variant is blamed only if the server
 itself had to be started again each of two times. Five losses of one request end it.
 """
 
@@ -19,6 +19,7 @@ from gputune.client.errors import TargetError
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.transport.asking import Asking
 from gputune.client.target.transport.heartbeat import Heartbeat
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch
 from gputune.core.opened import Opened
 from gputune.server.protocol.launches import with_launches
@@ -31,7 +32,6 @@ from gputune.server.protocol.messages import (
     LoadContext,
     Ping,
     ProfileContext,
-    ProfileKernel,
     Progress,
     ProveFeatures,
 )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from gputune.core.batches import ProfileKernel
+from gputune.core.bounds import Handle
 from gputune.core.launches import OUTPUT, Launch, Variant
 from gputune.core.resources import Resources
 from gputune.runtime.arrays import array_type
 from gputune.runtime.backends import Bound, Buffer, Checked, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.launching import Launcher
-from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.verification import (
     GUARD_BYTES,
     GuardedBuffer,
@@ -23,6 +25,17 @@ from gputune.runtime.measuring.verification import (
     what_is_wrong,
 )
 from gputune.runtime.measuring.watcher import Course
+
+BufferOf: TypeAlias = Callable[[Handle], Buffer]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Another process that compiles the variants from `first` on, where this one finds what is compiled. `wait` returns
+    when it does not any more, so that nothing is measured beside it."""
+
+    first: int
+    wait: Callable[[], None]
 
 
 class WrongOutput(Exception):
@@ -54,21 +67,31 @@ class VariantBuilder:
     damaged: how often something was written to that was only to be read, or to a guard region.
     """
 
-    def __init__(self, programs: ProgramCache, request: MeasureRequest, course: Course) -> None:
+    def __init__(
+        self,
+        programs: ProgramCache,
+        request: ProfileKernel,
+        buffer_of: BufferOf,
+        course: Course,
+        ahead: Ahead | None,
+    ) -> None:
         self._programs = programs
         self._backend = backend = programs.backend
         self._request = request
         self._course = course
+        self._elsewhere = ahead
+        self._given = {name: buffer_of(handle) for name, handle in request.buffers.items()}
         self._launcher = Launcher(programs, course)
         self.damaged = 0
         self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
-        want = backend.read(request.reference).view(array_type(request.dtype))
+        reference = buffer_of(request.reference)
+        want = backend.read(reference).view(array_type(request.dtype))
         self._want = reference_of(want, request.relative, request.absolute, request.dtype)
-        self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
+        self._output: GuardedBuffer = guarded(backend, reference.nbytes, wide=True)
         self._unlike = unlike(backend, self._want)
-        sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
+        sizes = {name: buffer.nbytes for name, buffer in self._given.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
         self._inputs.fill()
         self._packed: dict[object, KeptBuffers] = {}
@@ -92,9 +115,9 @@ class VariantBuilder:
             if isinstance(found, Verified):
                 self._course.seen(found.estimate_ns)
             yield number, found
-        if self._request.ahead is not None:
+        if self._elsewhere is not None:
             self._course.step("building", None)
-            self._request.ahead.wait()
+            self._elsewhere.wait()
 
     def verify_again(self, number: int, verified: Verified) -> None:
         """Launch a variant once more and verify it: another variant of the batch may have damaged what it reads,
@@ -122,8 +145,7 @@ class VariantBuilder:
     @property
     def _ahead(self) -> dict[int, Variant]:
         """The variants that another worker compiles, by number."""
-        request = self._request
-        compiled = () if request.ahead is None else request.variants[request.ahead.first :]
+        compiled = () if self._elsewhere is None else self._request.variants[self._elsewhere.first :]
         return {variant.number: variant for variant in compiled}
 
     def _groups(self) -> dict[Launch, list[Launch]]:
@@ -234,7 +256,7 @@ class VariantBuilder:
 
     def _copy_inputs(self, copies: Mapping[str, Buffer]) -> None:
         for name, copy in copies.items():
-            self._backend.copy(self._request.buffers[name], copy)
+            self._backend.copy(self._given[name], copy)
 
     def _packed_for(self, variant: Variant) -> KeptBuffers:
         """Return the packed buffers of a variant; variants with equal prepare launches share them."""

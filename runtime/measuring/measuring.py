@@ -12,15 +12,15 @@ packed weights anyway (kernels/tiling/prefetching.py). Families pack all weights
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.errors import DeviceError, LaunchFailed
 from gputune.core.launches import Trial
 from gputune.core.resources import measured_of
 from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
-from gputune.runtime.measuring.building import VariantBuilder, Verified, WrongOutput
-from gputune.runtime.measuring.request import MeasureRequest
+from gputune.runtime.measuring.building import Ahead, BufferOf, VariantBuilder, Verified, WrongOutput
 from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol, Runner, how_measured, sample_all, warm_up
 from gputune.runtime.measuring.watcher import UNWATCHED, Cancelled, Course, Watcher
 
@@ -34,33 +34,31 @@ EVICT_BYTES, MOST_EVICT_BYTES = 4 << 20, 64 << 20
 other devices it is twice the last cache."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Trials in the order of the variants, the number of the fastest right one, and its program's binary, which is
-    empty when it was not asked for.
-
-    baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
-    "build", "verify" and "measure". state: that of the backend "before" and "after"; "damaged" is there
-    when guard regions or inputs were, and names how often: then other buffers on the device may be damaged too.
-    """
-
-    trials: tuple[Trial, ...]
-    best: int | None
-    binary: bytes
-    baseline: Trial | None
-    spent_ns: Mapping[str, int]
-    state: Mapping[str, Mapping[str, float]]
+class BadRequest(ValueError):
+    """A request makes no sense."""
 
 
-def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = UNWATCHED) -> Measured:
+def measure(
+    programs: ProgramCache,
+    request: ProfileKernel,
+    buffer_of: BufferOf,
+    watcher: Watcher = UNWATCHED,
+    ahead: Ahead | None = None,
+) -> Profiled:
     """Measure a batch. A variant that fails gets a trial that says why and never ends the batch.
 
-    Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
+    buffer_of: returns the device buffer of a handle; ahead: another process that compiles some variants meanwhile.
+    Raises BadRequest, Cancelled when the watcher wishes so, and what buffer_of raises.
     """
-    request.check()
+    try:
+        request.check()
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    if (nbytes := buffer_of(request.reference).nbytes) != request.output_bytes:
+        raise BadRequest(f"the reference has {nbytes} bytes, but output_bytes is {request.output_bytes}")
     before = programs.backend.state()
     course = Course(watcher, request.best_ns)
-    batch = _Batch(programs, request, course, watcher)
+    batch = _Batch(programs.backend, request, VariantBuilder(programs, request, buffer_of, course, ahead), course)
     try:
         batch.build_all()
         batch.time_all()
@@ -72,7 +70,7 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
     state = {"before": before, "after": programs.backend.state()}
     if batch.damaged:
         state["damaged"] = {"times": float(batch.damaged)}
-    return Measured(trials, best, binary, baseline, course.spent_ns, state)
+    return Profiled(trials, best, binary, baseline, course.spent_ns, state)
 
 
 def failure(error: Exception) -> Trial:
@@ -106,17 +104,16 @@ class _Batch:
     """One request on its way, and what has become of each variant so far, whose index is its number. Those that work
     have their samples when they have been timed."""
 
-    def __init__(self, programs: ProgramCache, request: MeasureRequest, course: Course, watcher: Watcher) -> None:
-        self._backend = programs.backend
+    def __init__(self, backend: Backend, request: ProfileKernel, builder: VariantBuilder, course: Course) -> None:
+        self._backend = backend
         self._request = request
+        self._builder = builder
         self._course = course
-        self._watcher = watcher
-        self._builder = VariantBuilder(programs, request, course)
         self._verified: dict[int, Verified] = {}
         self._ranked: list[Runner] = []
         self._same_as: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
-        self._protocol = request.protocol
+        self._protocol = Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold)
 
     @property
     def damaged(self) -> int:
@@ -142,7 +139,7 @@ class _Batch:
                     first_launch_ns=found.first_launch_ns,
                     measured=measured_of(found.resources),
                 )
-                self._watcher.verified(index, self._trials[index])
+                self._course.watcher.verified(index, self._trials[index])
             self._course.yield_device()
         self._course.yield_device()  # also to those that would have disturbed compiling ahead
 
@@ -184,7 +181,7 @@ class _Batch:
     def _chosen_protocol(self) -> Protocol:
         """Return the request's protocol, with other data between launches where the baseline, or the first variant
         without one, packs many weights. That is the same in all batches of a task, so these are measured alike."""
-        wanted = self._request.protocol
+        wanted = self._protocol
         number = self._request.baseline_number
         baseline = self._verified.get(min(self._request.numbers) if number is None else number)
         if wanted.cold or baseline is None or not self._backend.computes:
@@ -221,13 +218,13 @@ class _Batch:
     def _warm_up(self, runners: dict[int, Runner]) -> bool:
         """Warms up with the fastest that lives through it, and says whether the clock was stable at the end. What fails
         is no runner any more."""
-        protocol = self._request.protocol
+        warm_up_ns = self._protocol.warm_up_ns
         for runner in sorted(runners.values(), key=lambda runner: runner.estimate_ns):
             self._course.go_on()
-            expected_ns = WARM_UP_FACTOR * protocol.warm_up_ns + runner.estimate_ns
+            expected_ns = WARM_UP_FACTOR * warm_up_ns + runner.estimate_ns
             self._course.step("measuring", runner.index, expected_ns, shared=True)
             try:
-                return warm_up(self._backend, runner.bound, protocol.warm_up_ns, self._course.go_on)
+                return warm_up(self._backend, runner.bound, warm_up_ns, self._course.go_on)
             except Cancelled:
                 raise
             except Exception as error:
@@ -254,4 +251,4 @@ class _Batch:
         """Record a failure for a variant and for those with the same machine code."""
         for one in [index, *self._twins(index)]:
             self._trials[one] = failure(error)
-            self._watcher.failed(one, self.trial(one))
+            self._course.watcher.failed(one, self.trial(one))

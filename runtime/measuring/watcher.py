@@ -83,7 +83,7 @@ class Course:
     """
 
     def __init__(self, watcher: Watcher, best_ns: float = 0.0) -> None:
-        self._watcher = watcher
+        self.watcher = watcher
         self.best_ns = best_ns
         self._spent_ns: dict[int | None, dict[str, int]] = {}
         self._purpose = "verify"
@@ -94,17 +94,17 @@ class Course:
         """Announces what comes next. What is `shared` serves the whole batch: its time is no variant's own."""
         self._account()
         self._purpose, self._variant = _PURPOSE[step], None if shared else variant
-        self._watcher.step(step, variant, expected_ns)
+        self.watcher.step(step, variant, expected_ns)
 
     def go_on(self) -> None:
         """Raise Cancelled when the watcher wishes so."""
-        if self._watcher.cancelled:
+        if self.watcher.cancelled:
             raise Cancelled("the request was cancelled")
 
     def yield_device(self) -> None:
         """Let others have the device, if they are to. That time is not the request's."""
         self._account()
-        self._watcher.yield_device()
+        self.watcher.yield_device()
         self._since_ns = time.perf_counter_ns()
 
     def seen(self, launch_ns: float) -> None:

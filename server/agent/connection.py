@@ -47,7 +47,8 @@ from gputune.server.protocol.authentication import read_token
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.handshake import Handshake
-from gputune.server.protocol.messages import DEFAULT_PORT, Hello, Limits, Proof
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import DEFAULT_PORT, Hello, Proof
 
 LOST = 76
 """The exit code of a worker whose agent has gone, or the connection to it: nothing that was under way is to blame."""

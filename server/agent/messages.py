@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from gputune.core.bounds import Amount, Bytes, Count, CText, Int32, Nanoseconds, Size, Within, in_files
+from gputune.core.bounds import Amount, Blob, Bytes, Count, CText, Int32, Nanoseconds, Size, Within, in_files
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.devices.settings import OF_THE_LOADER
 from gputune.runtime.profiling.records import Form
-from gputune.server.protocol.messages import Blob
 
 AGENT_VERSION = 5
 """The protocol's number in both hellos."""

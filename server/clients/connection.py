@@ -21,7 +21,8 @@ from gputune.server.clients.local_socket import LocalArrival
 from gputune.server.clients.service import Service, as_message
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
-from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import KINDS, Error, Hello, Ping, Pong, Proof, Welcome
 from gputune.server.sessions.memory import UnderWay
 
 log = logging.getLogger("gputune.server")

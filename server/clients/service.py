@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from gputune.core.batches import ProfileKernel
+from gputune.core.bounds import Handle
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.clients.fair_queue import FairQueue
 from gputune.server.clients.perf_profiles import PerfProfiles
+from gputune.server.protocol.amounts import check_limits
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.limits import check_limits
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     KINDS,
     Cancel,
@@ -24,10 +27,7 @@ from gputune.server.protocol.messages import (
     Error,
     FreeBuffers,
     FreeContexts,
-    Handle,
-    Limits,
     LoadContext,
-    ProfileKernel,
     Progress,
     RegisterMemory,
     SetPerfProfile,

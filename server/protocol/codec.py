@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgpack
 
-from gputune.core.bounds import HOST_ONLY
+from gputune.core.bounds import HOST_ONLY, LATER
 from gputune.core.decoder import DecodeError, decode
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError, limit_exceeded
-from gputune.server.protocol.limits import UNLIMITED
-from gputune.server.protocol.messages import LATER, Hello, Limits
+from gputune.server.protocol.limits import UNLIMITED, Limits
+from gputune.server.protocol.messages import Hello
 
 _BLOB = 1  # MsgPack extension type: u32 index of a blob
 _TEXT = 2  # the same, of a blob that holds a text in UTF-8

@@ -20,16 +20,8 @@ from gputune.server.protocol.authentication import Role
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.handshake import Handshake
-from gputune.server.protocol.messages import (
-    PROTOCOL_VERSION,
-    REPLIES,
-    Error,
-    Hello,
-    Limits,
-    Progress,
-    Proof,
-    Welcome,
-)
+from gputune.server.protocol.limits import UNLIMITED, Limits
+from gputune.server.protocol.messages import PROTOCOL_VERSION, REPLIES, Error, Hello, Progress, Proof, Welcome
 
 Side = Role
 
@@ -138,7 +130,7 @@ class Connection:
         """Return the buffers to send for a message, and what gives the MAC to send behind them, which is made by
         threads meanwhile; None where they hold it. Raises as `send` does."""
         target = self._next(self.side, type(message), request_id, LocalProtocolError)
-        limits = self._reader.limits if self.state is State.READY else framing.UNLIMITED
+        limits = self._reader.limits if self.state is State.READY else UNLIMITED
         if target is State.PROVEN:
             self._send_macs()
             self._expect_macs()

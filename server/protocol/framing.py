@@ -21,8 +21,7 @@ import numpy as np
 from gputune.server.protocol.codec import Parts
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.frame_mac import MAC_BYTES, FrameMac, Hashing
-from gputune.server.protocol.limits import UNLIMITED as UNLIMITED
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import UNLIMITED, Limits
 
 MAGIC = b"gpt1"
 MAC_MAGIC = b"gptm"

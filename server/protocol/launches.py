@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch, Variant
-from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, ProfileKernel
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
 
 T = TypeVar("T")
 

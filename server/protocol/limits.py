@@ -1,72 +1,48 @@
-"""Find the limit that a request breaks; the client asks before it sends, the server before it works."""
+"""Define the limits of the protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from gputune.core.launches import Variant
-from gputune.server.protocol.errors import ProtocolError, limit_exceeded
-from gputune.server.protocol.launches import launches_of
-from gputune.server.protocol.messages import (
-    CompileKernel,
-    ExecuteContext,
-    ExecuteKernel,
-    FreeBuffers,
-    FreeContexts,
-    Limits,
-    ProfileContext,
-    ProfileKernel,
-    RegisterMemory,
-    UploadBuffer,
-)
+from gputune.core.bounds import LATER, Bytes, Count
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts; Welcome carries it, and a limit_exceeded error names the field."""
+
+    frame_bytes: Bytes = (1 << 30) + (16 << 20)  # one frame: header and blobs
+    header_bytes: Bytes = 512 << 10  # the MsgPack header of one frame
+    blobs: Count = 1024  # blobs in one frame
+    nesting: Count = 16  # lists and maps within each other in a header
+    items: Count = 1 << 14  # elements of one list or map in a header
+    text_bytes: Bytes = 4 << 20  # all long texts of one frame together, and all source texts that one request names
+    connections: Count = 256  # clients at a time
+    authenticate_seconds: Count = 10  # from the connection to the proof
+    heartbeat_seconds: Count = 5  # a client that waits or idles sends Ping this often
+    silence_seconds: Count = 30  # a side that has sent nothing for so long is taken for gone
+    requests: Count = 64  # open requests of one connection
+    buffer_bytes: Bytes = 1 << 30  # one buffer
+    buffers: Count = 4096  # buffers of one connection
+    session_bytes: Bytes = 4 << 30  # all buffers, registered memories and queued requests of one connection
+    total_bytes: Bytes = 1 << 40  # those of all connections, and frames under way; at most half of the machine's memory
+    source_bytes: Bytes = 1 << 20  # the source text of one launch, UTF-8
+    sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
+    variants: Count = 16  # variants in one ProfileKernel
+    launches: Count = 1024  # launches in one ExecuteKernel, or before main in one variant
+    samples: Count = 256  # samples of one variant
+    contexts: Count = 16  # loaded contexts of one connection
+    inferences: Count = 100_000  # inferences in one ProfileContext
+    timings: Count = 4_000_000  # inferences times launches in one ProfileContext
+    compile_seconds: Count = 120  # building one program, its code generation at the first launch included
+    launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
+    request_seconds: Count = 600  # any other step of a request on the device, such as one inference of a context
+    total_seconds: Count = 3600  # one request on the device, all its steps, inferences and new attempts together
+    registered: Count = field(default=64, metadata=LATER)  # registered memories of one connection
+    total_registered: Count = field(default=128, metadata=LATER)  # those of all connections; each takes a descriptor
+
 
 # for a link to a process of our own; `nesting` only keeps a defect from exhausting the stack
 UNLIMITED = Limits(
     frame_bytes=2**48, header_bytes=2**32 - 1, blobs=2**20, nesting=64, items=2**31 - 1, text_bytes=2**31 - 1
 )
-
-
-def check_limits(request: object, limits: Limits) -> None:
-    """Raise ProtocolError (limit_exceeded) where a request asks for too much. It names the limit, what is allowed and
-    what was asked for."""
-    for limit, got in _amounts(request):
-        allowed = getattr(limits, limit)
-        if got > allowed:
-            raise limit_exceeded(ProtocolError, f"{type(request).__name__} asks for", limit, allowed, got)
-
-
-def _amounts(request: object) -> Iterator[tuple[str, int]]:
-    for launch in launches_of(request):
-        yield "source_bytes", len(launch.source.encode())
-    variants: tuple[Variant, ...] = ()
-    match request:
-        case UploadBuffer():
-            yield "buffer_bytes", memoryview(request.data).nbytes
-        case RegisterMemory():
-            yield "buffer_bytes", request.nbytes
-        case FreeBuffers():
-            yield "buffers", len(request.buffers)
-        case CompileKernel():
-            variants = (request.variant,)
-            for size in request.buffers.values():
-                yield "buffer_bytes", size
-        case ProfileKernel():
-            variants = request.variants if request.baseline is None else (*request.variants, request.baseline)
-            yield "variants", len(request.variants)
-            yield "samples", request.samples
-            for nanoseconds in (request.warm_up_ns, request.sample_ns):
-                yield "launch_seconds", -(-nanoseconds // 10**9)
-            yield "buffer_bytes", request.output_bytes
-        case ExecuteKernel():
-            yield "launches", len(request.launches)
-            yield "buffer_bytes", sum(request.outputs.values())  # they come back in one frame
-        case ExecuteContext() | ProfileContext():
-            yield "buffer_bytes", sum(memoryview(data).nbytes for data in request.inputs.values())
-            if isinstance(request, ProfileContext):
-                yield "inferences", request.inferences
-        case FreeContexts():
-            yield "contexts", len(request.contexts)
-    for variant in variants:
-        yield "launches", len(variant.prepare)
-        for size in (*variant.packed.values(), *variant.scratch.values()):
-            yield "buffer_bytes", size

@@ -18,10 +18,11 @@ header, the blobs. If a MAC follows them, the magic is b"gptm". The header is Ms
 (the class name) and the fields below. Fields of type Blob never travel in it: ExtType(1, u32 blob index) replaces them.
 A text longer than 1024 characters is a blob in UTF-8, and ExtType(2, u32 blob index) replaces it.
 
-Launches, variants and trials in messages are the records of core/launches.py. Every field is checked against its type
-hint when a message arrives (decoder.py): no field may be unknown (only Hello may grow), no field without a default may
-be missing, numbers keep to their ranges, texts and lists to their lengths. Fields that are LATER than their protocol's
-number travel only if they differ from their default, so that an older side understands all that it could ask for.
+Launches, variants and trials in messages are the records of core/launches.py; ProfileKernel and Profiled are those of
+core/batches.py, and Limits of limits.py. Every field is checked against its type hint when a message arrives
+(decoder.py): no field may be unknown (only Hello may grow), no field without a default may be missing, numbers keep to
+their ranges, texts and lists to their lengths. Fields that are LATER than their protocol's number travel only if they
+differ from their default, so that an older side understands all that it could ask for.
 
 A descriptor travels with the bytes of a frame (SCM_RIGHTS), on local sockets only, and only with RegisterMemory.
 """
@@ -31,58 +32,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
-from gputune.core.bounds import Amounts, Bytes, Count, Facts, Key, Name, Nanoseconds, Sample, Text, Within
-from gputune.core.launches import Launch, Trial, Variant, Work
+from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.bounds import (
+    LATER,
+    Amounts,
+    Blob,
+    Bytes,
+    Count,
+    Facts,
+    Handle,
+    Handles,
+    Key,
+    Name,
+    Nanoseconds,
+    Text,
+    Within,
+)
+from gputune.core.launches import Launch, Trial, Variant
+from gputune.server.protocol.limits import Limits
 
 PROTOCOL_VERSION = 7
 DEFAULT_PORT = 22598
 
-Blob: TypeAlias = bytes | bytearray | memoryview
-Handle = Annotated[int, Within(1, 2**62)]
 RequestId = Annotated[int, Within(1, 2**63 - 1)]
-Handles = Annotated[dict[Key, Handle], Within(0, 1024)]  # by the name that a launch uses
 Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
-LATER: Mapping[str, bool] = MappingProxyType({"later": True})
-
-# --- parts of messages ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a server accepts; Welcome carries it, and a limit_exceeded error names the field."""
-
-    frame_bytes: Bytes = (1 << 30) + (16 << 20)  # one frame: header and blobs
-    header_bytes: Bytes = 512 << 10  # the MsgPack header of one frame
-    blobs: Count = 1024  # blobs in one frame
-    nesting: Count = 16  # lists and maps within each other in a header
-    items: Count = 1 << 14  # elements of one list or map in a header
-    text_bytes: Bytes = 4 << 20  # all long texts of one frame together, and all source texts that one request names
-    connections: Count = 256  # clients at a time
-    authenticate_seconds: Count = 10  # from the connection to the proof
-    heartbeat_seconds: Count = 5  # a client that waits or idles sends Ping this often
-    silence_seconds: Count = 30  # a side that has sent nothing for so long is taken for gone
-    requests: Count = 64  # open requests of one connection
-    buffer_bytes: Bytes = 1 << 30  # one buffer
-    buffers: Count = 4096  # buffers of one connection
-    session_bytes: Bytes = 4 << 30  # all buffers, registered memories and queued requests of one connection
-    total_bytes: Bytes = 1 << 40  # those of all connections, and frames under way; at most half of the machine's memory
-    source_bytes: Bytes = 1 << 20  # the source text of one launch, UTF-8
-    sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
-    variants: Count = 16  # variants in one ProfileKernel
-    launches: Count = 1024  # launches in one ExecuteKernel, or before main in one variant
-    samples: Count = 256  # samples of one variant
-    contexts: Count = 16  # loaded contexts of one connection
-    inferences: Count = 100_000  # inferences in one ProfileContext
-    timings: Count = 4_000_000  # inferences times launches in one ProfileContext
-    compile_seconds: Count = 120  # building one program, its code generation at the first launch included
-    launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
-    request_seconds: Count = 600  # any other step of a request on the device, such as one inference of a context
-    total_seconds: Count = 3600  # one request on the device, all its steps, inferences and new attempts together
-    registered: Count = field(default=64, metadata=LATER)  # registered memories of one connection
-    total_registered: Count = field(default=128, metadata=LATER)  # those of all connections; each takes a descriptor
-
 
 # --- handshake ------------------------------------------------------------------------------------
 
@@ -177,29 +152,6 @@ class CompileKernel:
 
     variant: Variant
     buffers: Amounts  # bytes of every buffer that is not in variant.packed
-
-
-@dataclass(frozen=True)
-class ProfileKernel:
-    """Builds, verifies and times variants of one task; all compute "output" from the same input buffers."""
-
-    task: Name
-    buffers: Handles
-    output_bytes: Bytes
-    reference: Handle  # the right output: |got - want| <= absolute + relative * max|want|
-    relative: Annotated[float, Within(0, 1)]
-    absolute: Annotated[float, Within(0, 1e30)]
-    dtype: Name  # of the output, in numpy's words
-    variants: Annotated[tuple[Variant, ...], Within(1, 1024)]  # each with a number of its own
-    baseline: Variant | None  # timed with them, to notice that the device has changed; the number says if it is one
-    best_ns: Sample  # the fastest known so far, 0 when none is: time limits scale with it
-    work: Work
-    samples: Annotated[int, Within(1, 2**31 - 1)]
-    sample_ns: Nanoseconds  # least duration of a sample; short kernels are repeated within one
-    warm_up_ns: Nanoseconds
-    cold: bool  # each launch finds the device's caches without its data
-    together: bool  # variants of one source may share a program where that saves time
-    harvest: bool  # the reply brings the best variant's program binary, which some drivers compile for once more
 
 
 @dataclass(frozen=True)
@@ -342,21 +294,6 @@ class Compiled:
     binary: Blob
     compile_ns: Nanoseconds
     first_launch_ns: Nanoseconds
-
-
-@dataclass(frozen=True)
-class Profiled:
-    """Every trial, in the order of the variants, the number of the most performant, and its binary.
-
-    spent_ns: where the server's time went: build, verify, measure, recover. state: the device before and
-    after (clocks, temperatures, load; what cannot be read is not there)."""
-
-    trials: Annotated[tuple[Trial, ...], Within(0, 1024)]
-    best: Count | None
-    binary: Blob
-    baseline: Trial | None
-    spent_ns: Annotated[dict[Key, Nanoseconds], Within(0, 16)]
-    state: Facts
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from gputune.server.protocol.messages import Blob, Progress
+from gputune.core.bounds import Blob
+from gputune.server.protocol.messages import Progress
 from gputune.server.sessions.session import Materials, Session
 
 

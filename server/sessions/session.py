@@ -12,14 +12,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
+from gputune.core.batches import ProfileKernel
+from gputune.core.bounds import Blob, Handle
 from gputune.core.errors import UnusableMemory
 from gputune.core.launches import Launch, source_sha256
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import Descriptor, WithDescriptor
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import with_launches
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
-    Blob,
     BufferData,
     BufferReady,
     Done,
@@ -27,12 +29,9 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
-    Handle,
-    Limits,
     LoadContext,
     MemoryReady,
     ProfileContext,
-    ProfileKernel,
     RegisterMemory,
     UploadBuffer,
 )

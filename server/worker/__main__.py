@@ -24,7 +24,8 @@ from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.server.agent.opening import open_device
 from gputune.server.protocol.errors import LocalProtocolError
-from gputune.server.protocol.messages import Error, Limits
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Error
 from gputune.server.worker.handlers import Handlers
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import WorkerLink, WorkerReady

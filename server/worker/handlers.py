@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.bounds import Blob
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, DeviceNotFound, UnusableMemory, shortened
 from gputune.core.launches import Launch
 from gputune.runtime.arrays import array_type
@@ -24,8 +26,7 @@ from gputune.runtime.context.format import context_of
 from gputune.runtime.contexts.device import lost
 from gputune.runtime.executor import Executor
 from gputune.runtime.measuring import launching, measuring
-from gputune.runtime.measuring.request import Ahead, MeasureRequest
-from gputune.runtime.measuring.timing import Protocol
+from gputune.runtime.measuring.building import Ahead
 from gputune.runtime.measuring.watcher import Cancelled
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import WithDescriptor
@@ -35,6 +36,7 @@ from gputune.server.agent.contexts import AgentContext, context_on
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of, with_launches
+from gputune.server.protocol.limits import Limits
 from gputune.server.worker import link
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.watcher import LinkWatcher
@@ -54,7 +56,7 @@ class Handlers:
     def __init__(
         self,
         backend: Backend,
-        limits: messages.Limits,
+        limits: Limits,
         page: HeartbeatPage,
         send: Callable[[messages.Progress], None],
     ) -> None:
@@ -67,11 +69,11 @@ class Handlers:
         self._memories: dict[int, MemHandle] = {}
         self._contexts: dict[int, Loaded] = {}
         self._sources: Mapping[str, str] = {}
-        self._prebuilt: Mapping[str, messages.Blob] = {}
+        self._prebuilt: Mapping[str, Blob] = {}
         self._ahead: Ahead | None = None
         self._by_message: Mapping[type, Callable[[Any], object]] = {
             messages.CompileKernel: self.compile_kernel,
-            messages.ProfileKernel: self.profile_kernel,
+            ProfileKernel: self.profile_kernel,
             messages.ExecuteKernel: self.execute_kernel,
             messages.ExecuteContext: self.execute_context,
             messages.ProfileContext: self.profile_context,
@@ -122,43 +124,13 @@ class Handlers:
         compiled = launching.compile_variant(self._programs, request.variant, request.buffers, self._watcher())
         return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
 
-    def profile_kernel(self, request: messages.ProfileKernel) -> messages.Profiled:
+    def profile_kernel(self, request: ProfileKernel) -> Profiled:
         ahead, self._ahead = self._ahead, None  # it is of this request, and of none after it
-        reference = self._buffer(request.reference)
-        if reference.nbytes != request.output_bytes:
-            raise ProtocolError(
-                "bad_message",
-                f"the reference has {reference.nbytes} bytes, but output_bytes is {request.output_bytes}",
-            )
-        asked = MeasureRequest(
-            task=request.task,
-            variants=request.variants,
-            buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
-            reference=reference,
-            relative=request.relative,
-            absolute=request.absolute,
-            work=request.work,
-            protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold),
-            baseline=request.baseline,
-            best_ns=request.best_ns,
-            together=request.together,
-            ahead=ahead,
-            harvest=request.harvest,
-            dtype=request.dtype,
-        )
+        watcher = self._watcher(request.numbers)
         try:
-            asked.check()
-        except ValueError as error:
+            return measuring.measure(self._programs, request, self._buffer, watcher, ahead)
+        except measuring.BadRequest as error:
             raise ProtocolError("bad_message", str(error)) from None
-        measured = measuring.measure(self._programs, asked, self._watcher(asked.numbers))
-        return messages.Profiled(
-            trials=measured.trials,
-            best=measured.best,
-            binary=measured.binary,
-            baseline=measured.baseline,
-            spent_ns=dict(measured.spent_ns),
-            state=dict(measured.state),
-        )
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:
         buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
@@ -173,7 +145,7 @@ class Handlers:
         self._page.begin("launching", None, self._limits.request_seconds)
         with _named_value_errors():
             outputs, elapsed_ns = executor.run_timed(inputs, into)
-        content: dict[str, messages.Blob] = {
+        content: dict[str, Blob] = {
             name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items() if name not in into
         }
         return messages.ContextExecuted(content, elapsed_ns, _copied_bytes(executor, request.memory_inputs, into))
@@ -256,7 +228,7 @@ class Handlers:
 
     def build_programs(self, request: link.BuildPrograms) -> link.ProgramsBuilt:
         watcher = self._watcher()
-        binaries: dict[str, messages.Blob] = {}
+        binaries: dict[str, Blob] = {}
         for key, launch in {link.program_key(launch): launch for launch in request.launches}.items():
             if watcher.cancelled:
                 raise Cancelled("the request was cancelled")
@@ -343,7 +315,7 @@ def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
 
 
 def _arrays(
-    executor: Loaded, blobs: Mapping[str, messages.Blob], elsewhere: Collection[str] = ()
+    executor: Loaded, blobs: Mapping[str, Blob], elsewhere: Collection[str] = ()
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError
     (bad_message) naming the one that does not fit."""

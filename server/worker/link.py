@@ -12,22 +12,22 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from gputune.core.batches import ProfileKernel
+from gputune.core.bounds import Blob, Handle
 from gputune.core.launches import Launch, Variant
 from gputune.runtime.memory.passing import DescriptorSocket, WithDescriptor
 from gputune.server.agent.connection import LOST
 from gputune.server.agent.opening import AWAITED_SECONDS
 from gputune.server.protocol import codec, framing
+from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import (
     FROM_SERVER,
-    Blob,
     CompileKernel,
     Done,
     ExecuteContext,
     ExecuteKernel,
-    Handle,
     LoadContext,
     ProfileContext,
-    ProfileKernel,
     ProveFeatures,
 )
 
@@ -145,7 +145,7 @@ class PutPrograms:
 
 REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext, ProveFeatures)
 # the worker is our own process, so the link has no limits of its own
-LINK_LIMITS = framing.UNLIMITED
+LINK_LIMITS = UNLIMITED
 TO_WORKER = codec.registry(
     (
         *REQUESTS,

@@ -12,7 +12,8 @@ from typing import Literal
 from gputune.core.launches import Trial
 from gputune.core.statuses import OK
 from gputune.runtime.measuring.watcher import Step
-from gputune.server.protocol.messages import Limits, Progress
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 
 log = logging.getLogger("gputune.server.worker")

@@ -11,9 +11,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from gputune.core.batches import ProfileKernel
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
-from gputune.server.protocol.messages import CompileKernel, Limits, ProfileKernel
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import CompileKernel
 from gputune.server.sessions.jobs import Job
 from gputune.server.worker.link import BuildPrograms, ProgramsBuilt, program_key
 from gputune.server.workers.process import DeviceUnavailable

@@ -37,11 +37,11 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from gputune.core.batches import Profiled, ProfileKernel, Remaining
 from gputune.core.launches import Trial
 from gputune.core.statuses import TrialStatus
 from gputune.runtime.measuring.watcher import Step
-from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress
-from gputune.server.protocol.remaining import Remaining
+from gputune.server.protocol.messages import Error, Progress
 from gputune.server.worker.link import AGENT_AWAITED_SECONDS
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
@@ -127,8 +127,7 @@ class Batch:
 
     def __init__(self, request: ProfileKernel) -> None:
         self._left = Remaining(request)
-        self._numbers = {variant.number for variant in request.variants}
-        self._baseline = None if request.baseline is None else request.baseline.number
+        self._numbers, self._baseline = request.numbers, request.baseline_number
         self._together = request.together
         self._concluded: set[int] = set()  # by the worker that is at it
         self._suspected: Counter[int | None] = Counter()
@@ -143,7 +142,7 @@ class Batch:
 
     def progress(self, message: Progress) -> Progress:
         """Return the worker's words about the whole request; a failure in them is kept."""
-        if not self._left.hear(message):
+        if not self._left.hear(message.variant, message.trial):
             message = replace(message, variant=None, trial=None)
         if message.variant is not None:
             self._concluded.add(message.variant)

@@ -22,8 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gputune.core.bounds import Handle
 from gputune.runtime.devices.load import usable_processors
-from gputune.server.protocol.messages import CompileKernel, Error, Handle
+from gputune.server.protocol.messages import CompileKernel, Error
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.workers.compiled_programs import CompiledPrograms
 from gputune.server.workers.supervisor import Supervisor

@@ -21,7 +21,8 @@ from gputune.runtime.memory.passing import WithDescriptor, send_with
 from gputune.server.logs import LinesToLog
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
-from gputune.server.protocol.messages import Limits, Progress
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import AGENT_LOST, DEVICE_LOST, FROM_WORKER, LINK_LIMITS, WorkerReady
 

@@ -14,9 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.messages import Limits, Profiled, ProfileKernel
+from gputune.server.protocol.limits import Limits
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import CompileAhead, CompiledAhead
 from gputune.server.workers.process import DeviceUnavailable

@@ -15,22 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.bounds import Blob, Handle
 from gputune.core.errors import LimitExceeded, UnusableMemory
 from gputune.core.launches import OUTPUT
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.messages import (
-    REPLIES,
-    Blob,
-    ContextLoaded,
-    Done,
-    Error,
-    Handle,
-    Limits,
-    Profiled,
-    ProfileKernel,
-    Progress,
-)
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import REPLIES, ContextLoaded, Done, Error, Progress
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials, Registered
 from gputune.server.worker.link import (

@@ -12,7 +12,7 @@ import math
 import time
 from typing import Any, Protocol
 
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import WorkerReady
 from gputune.server.workers.crash_recovery import THE_AGENT, Death, Missed

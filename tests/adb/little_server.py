@@ -14,7 +14,8 @@ from pathlib import Path
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import RemoteProtocolError
-from gputune.server.protocol.messages import Error, Limits, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Error, Welcome
 
 
 def serve(client: socket.socket, token: bytes) -> None:

@@ -20,7 +20,8 @@ from gputune.client.target.adb.target import AdbTarget
 from gputune.client.target.adb.way import Way, choose_way
 from gputune.client.target.client import TargetClient
 from gputune.client.target.session import OnProgress
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.core.batches import Profiled, ProfileKernel
+from gputune.server.protocol.messages import Progress
 from tests.client.commands import Gputune, read_json
 from tests.native.compiling import agent as agent_program
 from tests.native.compiling import compiler, opencl_library

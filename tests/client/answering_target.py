@@ -14,11 +14,12 @@ from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.tuner import Tuner
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 
 from .fake_target import gave_up, ok
 

@@ -8,10 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     BufferReady,
@@ -24,12 +26,9 @@ from gputune.server.protocol.messages import (
     FreeBuffers,
     FreeContexts,
     Hello,
-    Limits,
     LoadContext,
     Ping,
     Pong,
-    Profiled,
-    ProfileKernel,
     Progress,
     Proof,
     ProveFeatures,

@@ -35,7 +35,8 @@ from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.runtime.native import building
 from gputune.runtime.native.building import REMEDY, NotBuilt
 from gputune.server.protocol.errors import ERROR_NAMES
-from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import PROTOCOL_VERSION, StatusReport
 from tests.unused_ports import unused_port
 
 SECRET = "a token that nobody may see"

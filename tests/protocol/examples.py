@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Launch, Stage, Trial, Variant, Work
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     BufferData,
@@ -24,15 +26,12 @@ from gputune.server.protocol.messages import (
     FreeBuffers,
     FreeContexts,
     Hello,
-    Limits,
     LoadContext,
     MemoryReady,
     PerfProfileSet,
     Ping,
     Pong,
     ProfileContext,
-    Profiled,
-    ProfileKernel,
     Progress,
     Proof,
     ProveFeatures,

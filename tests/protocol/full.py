@@ -9,7 +9,8 @@ import msgpack
 from gputune.core.launches import Launch, Variant
 from gputune.server.protocol import codec
 from gputune.server.protocol.codec import Parts
-from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, FreeBuffers, Limits
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, FreeBuffers
 
 from .examples import LAUNCH, PROFILE
 

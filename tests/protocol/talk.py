@@ -5,7 +5,8 @@ from typing import Any
 
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection, State
-from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, Proof, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Proof, Welcome
 
 TOKEN = b"a token of the tests"
 LIMITS = Limits(frame_bytes=200_000, requests=4)

@@ -12,7 +12,8 @@ from random import Random
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.frame_mac import MAC_BYTES, FrameMac
-from gputune.server.protocol.messages import Error, FreeBuffers, Limits, Ping, UploadBuffer
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Error, FreeBuffers, Ping, UploadBuffer
 
 LIMITS = Limits(frame_bytes=1 << 20, header_bytes=1 << 12, blobs=8)
 MESSAGES = (

@@ -9,6 +9,7 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.authentication import SALT
 from gputune.server.protocol.connection import TRANSITIONS, Connection, Side, State
 from gputune.server.protocol.errors import ERROR_NAMES, LocalProtocolError, RemoteProtocolError
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     REPLIES,
@@ -19,7 +20,6 @@ from gputune.server.protocol.messages import (
     Error,
     FreeBuffers,
     Hello,
-    Limits,
     Ping,
     Pong,
     Progress,

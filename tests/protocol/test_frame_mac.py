@@ -11,7 +11,8 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.frame_mac import MAC_BYTES, PIECE_BYTES, FrameMac, Hashing
-from gputune.server.protocol.messages import Done, Error, Executed, Limits, Ping, Pong, UploadBuffer
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Done, Error, Executed, Ping, Pong, UploadBuffer
 from tests.strategies.changes import cases
 
 from .talk import TOKEN, deliver, pair, raw

@@ -11,6 +11,7 @@ import pytest
 from gputune.core.launches import Needs, Trial
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     FROM_CLIENT,
     FROM_SERVER,
@@ -22,7 +23,6 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     Hello,
-    Limits,
     Progress,
     UploadBuffer,
     Welcome,

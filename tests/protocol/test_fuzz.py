@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import ERROR_NAMES, ProtocolError, RemoteProtocolError
-from gputune.server.protocol.messages import FROM_CLIENT, FROM_SERVER, Limits
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import FROM_CLIENT, FROM_SERVER
 
 from .examples import EXAMPLES
 from .hostile import KINDS as HOSTILE_KINDS

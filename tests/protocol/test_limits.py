@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Variant
 from gputune.server.protocol import codec
+from gputune.server.protocol.amounts import check_limits
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches
-from gputune.server.protocol.limits import check_limits
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     FROM_CLIENT,
     CompileKernel,
@@ -19,9 +21,7 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
-    Limits,
     ProfileContext,
-    ProfileKernel,
     UploadBuffer,
 )
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gputune.client.target.client import TargetClient
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.server import logs
@@ -24,7 +25,8 @@ from gputune.server.__main__ import main
 from gputune.server.clients.listener import Listener
 from gputune.server.clients.local_socket import LocalListener
 from gputune.server.daemon import Daemon
-from gputune.server.protocol.messages import Limits, ProfileKernel, Status, StatusReport
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Status, StatusReport
 from gputune.server.worker.link import WorkerReady
 from gputune.server.workers.process import WorkerProcess
 from tests.client.contexts import small_context

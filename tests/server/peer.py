@@ -12,7 +12,8 @@ from typing import Any
 
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection
-from gputune.server.protocol.messages import Error, Hello, Limits, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Error, Hello, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 _ANSWERS = codec.registry((Hello, Welcome, Error, Pong))

@@ -20,12 +20,12 @@ from gputune.server.__main__ import main
 from gputune.server.clients.listener import CannotListen, Listener
 from gputune.server.options import parser
 from gputune.server.protocol import codec
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     DownloadBuffer,
     Error,
     Hello,
-    Limits,
     Ping,
     Pong,
     Proof,

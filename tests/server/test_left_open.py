@@ -38,7 +38,7 @@ from gputune.runtime.profiling.profiler import Profiler
 from gputune.server.clients import local_socket
 from gputune.server.clients.listener import CannotListen, Listener
 from gputune.server.clients.local_socket import LocalListener
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.workers.process import DeviceUnavailable, WorkerProcess
 from tests.client.contexts import small_context

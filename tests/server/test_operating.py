@@ -18,20 +18,20 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import ProfileKernel
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server import logs
 from gputune.server.clients.listener import Listener
 from gputune.server.daemon import Daemon
 from gputune.server.options import LogFormat
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     DownloadBuffer,
     Error,
     FreeBuffers,
-    Limits,
     LoadContext,
     Ping,
     Pong,
-    ProfileKernel,
     Status,
     StatusReport,
     UploadBuffer,

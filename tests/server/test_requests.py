@@ -9,6 +9,7 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Variant, source_sha256
 from gputune.runtime.devices.features import PROBES
 from gputune.server.protocol.messages import (
@@ -17,7 +18,6 @@ from gputune.server.protocol.messages import (
     DownloadBuffer,
     ExecuteKernel,
     FreeBuffers,
-    ProfileKernel,
     Progress,
     UploadBuffer,
 )

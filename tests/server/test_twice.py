@@ -30,6 +30,7 @@ from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     BufferReady,
     Compiled,
@@ -37,7 +38,6 @@ from gputune.server.protocol.messages import (
     DownloadBuffer,
     FreeBuffers,
     FreeContexts,
-    Limits,
     LoadContext,
     RegisterMemory,
     SetPerfProfile,

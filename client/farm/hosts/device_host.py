@@ -20,6 +20,7 @@ from gputune.client.farm.hosts.device_lock import DeviceLock
 from gputune.client.farm.hosts.health import Speed, measure
 from gputune.client.target.connecting import Target
 from gputune.client.target.transport.connection import TargetConnection
+from gputune.core.batches import ProfileKernel
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.version import software_version
@@ -31,7 +32,6 @@ from gputune.server.protocol.messages import (
     Hello,
     Ping,
     Pong,
-    ProfileKernel,
     Progress,
     Status,
     StatusReport,

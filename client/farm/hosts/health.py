@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gputune.client.errors import TargetError
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Launch, Variant, Work
 from gputune.core.statuses import OK
-from gputune.server.protocol.messages import BufferReady, FreeBuffers, Profiled, ProfileKernel, UploadBuffer
+from gputune.server.protocol.messages import BufferReady, FreeBuffers, UploadBuffer
 
 ELEMENTS = 1 << 16
 ROUNDS = 256

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gputune.client.errors import TargetError
-from gputune.server.protocol.messages import Limits, Progress
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Progress
 
 
 class Asking(Protocol):

@@ -18,7 +18,8 @@ from gputune.core.version import software_version
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.framing import unsent
-from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Pong, Progress, Proof, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Cancel, Error, Hello, Ping, Pong, Progress, Proof, Welcome
 
 CONNECT_SECONDS = 10.0
 LOCAL_SECONDS = 60.0

@@ -15,10 +15,11 @@ from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.task_search import TaskSearch
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch, Trial, Variant
 from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration
-from gputune.server.protocol.messages import ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ import tool
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.frame_mac import FrameMac
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     BufferReady,
@@ -29,7 +30,6 @@ from gputune.server.protocol.messages import (
     FreeBuffers,
     FreeContexts,
     Hello,
-    Limits,
     LoadContext,
     Ping,
     Pong,

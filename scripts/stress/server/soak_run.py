@@ -13,7 +13,8 @@ from typing import Any
 
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import Target
-from gputune.server.protocol.messages import Cancel, Done, Error, Profiled, Status, StatusReport
+from gputune.core.batches import Profiled
+from gputune.server.protocol.messages import Cancel, Done, Error, Status, StatusReport
 from stress.server.crew import Crew, Promises, Stop
 from stress.server.observed import MIB, ObservedServer, Usage, target_of, usage
 from stress.server.soak_sessions import behave, settle, vanish

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from gputune.client.target.connecting import Target
-from gputune.server.protocol.messages import Profiled, UploadBuffer
+from gputune.core.batches import Profiled
+from gputune.server.protocol.messages import UploadBuffer
 from stress.server.crew import Crew, Promises
 from stress.server.observed import MIB, ObservedServer, target_of, usage
 from stress.server.wire import Wire, expect, frame, new_hello

@@ -11,6 +11,7 @@ from typing import Any
 
 from gputune.server.protocol import authentication, codec, framing
 from gputune.server.protocol.frame_mac import FrameMac
+from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import (
     FROM_SERVER,
     PROTOCOL_VERSION,
@@ -92,7 +93,7 @@ class Wire:
         self.seconds = seconds
         self.hello = self.proof = b""
         self.mac: FrameMac | None = None
-        self._reader = framing.FrameReader(framing.UNLIMITED)
+        self._reader = framing.FrameReader(UNLIMITED)
         self._arrived: list[tuple[int, Any]] = []
         self._replies: dict[int, Any] = {}  # that came while another one was waited for
         self._next_id = first_id

@@ -4,7 +4,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from gputune.server.protocol.messages import DownloadBuffer, Limits, Profiled
+from gputune.core.batches import Profiled
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import DownloadBuffer
 from stress.server.crew import Promises
 from stress.server.observed import MIB, ObservedServer, usage
 from stress.server.wire import Wire, expect, frame, new_hello

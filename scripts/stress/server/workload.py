@@ -3,8 +3,8 @@
 import itertools
 from dataclasses import replace
 
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch, Variant, Work
-from gputune.server.protocol.messages import ProfileKernel
 
 COPY = "output[get_global_id(0)] = input[get_global_id(0)];"
 CRASH = "output[get_global_id(0)] = *(__global volatile float *)(size_t)16;"

@@ -1,7 +1,7 @@
 """Provide requests that the null device answers."""
 
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch, Variant, Work
-from gputune.server.protocol.messages import ProfileKernel
 
 
 def copying(given: int, reference: int) -> ProfileKernel:

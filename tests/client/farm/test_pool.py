@@ -23,8 +23,9 @@ from gputune.client.model.model_files import ModelFile
 from gputune.client.options.config import Config
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.core.batches import Profiled
 from gputune.core.launches import Trial
-from gputune.server.protocol.messages import Profiled, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client import models
 from tests.client.farm.conftest import MakeHost
 from tests.client.farm.requests import copying

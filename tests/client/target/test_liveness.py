@@ -12,7 +12,8 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.target.transport import connection
-from gputune.server.protocol.messages import Limits, Ping, Status, UploadBuffer
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Ping, Status, UploadBuffer
 from tests.client.fake_target import (
     FAST,
     SILENCE,

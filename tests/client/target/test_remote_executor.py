@@ -12,7 +12,8 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.errors import NotAContext
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.packing import write_package
-from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, Limits
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import ContextExecuted, ContextLoaded
 from tests.client.contexts import DEVICE, small_context
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -14,18 +14,17 @@ from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import LOSSES
 from gputune.client.target.transport.connection import dial
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.errors import ForkedProcess
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     Cancel,
     Done,
     Error,
     ExecuteContext,
     FreeBuffers,
-    Limits,
     LoadContext,
     Ping,
-    Profiled,
-    ProfileKernel,
     Progress,
     Status,
     UploadBuffer,

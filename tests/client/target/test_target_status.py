@@ -10,7 +10,8 @@ from gputune.client.doctor import diagnosis
 from gputune.client.doctor.findings import Finding
 from gputune.client.target.status import describe, lines_of
 from gputune.core.logs import printable
-from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import PROTOCOL_VERSION, StatusReport
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE
 from tests.shared_server import SharedServer

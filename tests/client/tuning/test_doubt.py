@@ -14,10 +14,11 @@ from gputune.client.tuning.measuring.doubt import TELLING, doubt_of, is_blind
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import BATCH
 from gputune.client.tuning.task_scheduler import Blind, blind_line
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.kernels.family import Work
 from gputune.runtime.devices import recording
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import AnsweringTarget, by_width, stored, tune
 from tests.client.fake_target import ok
 

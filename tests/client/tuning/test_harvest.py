@@ -8,9 +8,10 @@ from gputune.cache import PerformanceCache
 from gputune.cache.programs import program_digest
 from gputune.client.options.tuning import TuningOptions
 from gputune.client.tuning.tuner import Tuner
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.kernels.ops.matmul import FAMILY
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import QUICK, TASK, AnsweringTarget, by_width, tune, tuner
 
 

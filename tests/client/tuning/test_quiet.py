@@ -19,8 +19,9 @@ from gputune.client.tuning.measuring.quiet import (
     Quiet,
     between,
 )
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.runtime.devices.load import CLOCK, IDLE, LOAD, OWN, PROCESSORS, SWITCHES
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import AnsweringTarget, by_width, tune
 
 

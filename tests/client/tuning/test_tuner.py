@@ -14,12 +14,13 @@ from gputune.client.errors import CacheMiss, TargetError, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import BATCH
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import (
     QUICK,
     TASK,

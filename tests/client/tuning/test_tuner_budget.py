@@ -10,8 +10,9 @@ from gputune.cache import PerformanceCache
 from gputune.client.errors import CacheMiss, TargetError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.kernels.ops.softmax import SoftmaxProblem
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import QUICK, TASK, AnsweringTarget, by_width, stored, tune, tuner
 
 

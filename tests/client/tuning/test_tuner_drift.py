@@ -9,10 +9,11 @@ from gputune.cache import PerformanceCache
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import BATCH, cost_of
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.kernels.ops.matmul import FAMILY
 from gputune.kernels.space import configuration_key
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import TASK, AnsweringTarget, Counting, by_width, stored, tune, tuner
 from tests.client.fake_target import failed, ok
 

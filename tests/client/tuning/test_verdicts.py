@@ -26,6 +26,7 @@ from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
@@ -33,7 +34,7 @@ from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.top import TopProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.space import Configuration
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from tests.client.answering_target import AnsweringTarget
 from tests.client.fake_target import failed, ok
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from types import TracebackType
 
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 from tests.native.compiling import driver
 
 

@@ -18,7 +18,7 @@ from gputune.server.protocol.codec import Parts
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.frame_mac import MAC_BYTES, PIECE_BYTES, FrameMac
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import UNLIMITED, Limits
 from tests.protocol.tampering import CUT, LIMITS, Recorded, read, tampered
 
 from .library import Reader, Refused, Writer, library
@@ -197,7 +197,7 @@ def test_what_the_limits_just_allow_is_taken(limit: str) -> None:
 
 def test_no_limit_allows_more_blobs_than_there_is_room_for() -> None:
     stream = prefix(b"gpt1", 1, [0] * 1025) + b"h"
-    _, error = by_agent([stream], framing.UNLIMITED, None)
+    _, error = by_agent([stream], UNLIMITED, None)
     assert error is not None
     assert error.details == {"limit": "blobs", "allowed": 1024, "got": 1025}
 

@@ -16,17 +16,8 @@ from hypothesis import strategies as st
 from gputune.runtime.native.declarations import MESSAGE_BYTES
 from gputune.server.protocol import authentication, codec
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS, Connection, State
-from gputune.server.protocol.messages import (
-    FROM_CLIENT,
-    PROTOCOL_VERSION,
-    Error,
-    Hello,
-    Limits,
-    Ping,
-    Pong,
-    Proof,
-    Welcome,
-)
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import FROM_CLIENT, PROTOCOL_VERSION, Error, Hello, Ping, Pong, Proof, Welcome
 
 from .library import Reader, Refused, Writer, library
 

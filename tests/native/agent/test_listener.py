@@ -19,7 +19,7 @@ from gputune.server.agent.connection import KEEP_ALIVE, AgentConnection
 from gputune.server.agent.messages import ListDevices
 from gputune.server.clients import admission
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 from tests.native.agent.running import (
     CRASH,
     NO_LIBRARY,

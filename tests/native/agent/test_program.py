@@ -15,6 +15,7 @@ from gputune.core.errors import LaunchFailed
 from gputune.server.agent.connection import AgentConnection
 from gputune.server.agent.messages import AGENT_VERSION, ListDevices
 from gputune.server.protocol import codec, framing
+from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import Hello, Proof
 from tests.native.agent.running import NO_LIBRARY, PATIENCE_SECONDS, TOKEN, Running, frame, hello, running
 from tests.native.compiling import agent, environment
@@ -99,7 +100,7 @@ def test_before_the_proof_an_agent_says_its_hello_and_nothing_else() -> None:
     good = frame(hello())
     with running("--listen", "0") as started:
         (greeting,) = answers(started, good)
-        (told,) = framing.FrameReader(framing.UNLIMITED).feed(greeting)
+        (told,) = framing.FrameReader(UNLIMITED).feed(greeting)
         _, theirs = codec.unpack(told.header, told.blobs, codec.registry([Hello]))
         assert theirs.software == "gputune-agent" and theirs.authentication == "token"
         for more in (frame(Proof()), frame(ListDevices()), bytes(100)):

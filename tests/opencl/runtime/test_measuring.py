@@ -9,6 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+from gputune.core.batches import Profiled
 from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
@@ -16,10 +17,8 @@ from gputune.runtime.backends.answers import Values
 from gputune.runtime.backends.opencl import _wait_until_it_runs
 from gputune.runtime.measuring import measuring
 from gputune.runtime.measuring.launching import compile_variant, execute
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import MEASURING_VERSION, Protocol
-from tests.variants import numbered
+from gputune.runtime.measuring.timing import MEASURING_VERSION
+from tests.variants import measure_on, numbered
 
 SIZE = 4096
 SOURCE = """
@@ -77,7 +76,8 @@ __kernel void copy(__global const float *packed, __global float *output) {
     output[get_global_id(0)] = packed[get_global_id(0)];
 }
 """
-QUICK = Protocol(samples=5, sample_ns=100_000, warm_up_ns=1_000_000)
+QUICK: dict[str, Any] = {"samples": 5, "sample_ns": 100_000, "warm_up_ns": 1_000_000}
+CLOSE: dict[str, Any] = {"relative": 1e-5, "work": Work(SIZE, 8 * SIZE), **QUICK}
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +97,14 @@ def twice(repeat: int, local: int = 64) -> Variant:
     return variant(launch("twice", "x", "output", repeat, local=local))
 
 
-def run(programs: ProgramCache, values: Values, *variants: Variant, protocol: Protocol = QUICK) -> Measured:
+def run(programs: ProgramCache, values: Values, *variants: Variant, **fields: Any) -> Profiled:
     backend = programs.backend
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
-    request = MeasureRequest("t", numbered(variants), buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
-    return measure(programs, request)
+    return measure_on(programs, numbered(variants), buffers, reference, **CLOSE | fields)
 
 
-def only(measured: Measured) -> Trial:
+def only(measured: Profiled) -> Trial:
     assert len(measured.trials) == 1
     assert measured.best is None and measured.binary == b""
     return measured.trials[0]
@@ -298,12 +297,12 @@ def test_the_baseline_is_measured_beside_the_variants(backend: Backend, programs
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
     variants, baseline = numbered([twice(50), twice(1)]), replace(twice(20), number=2)
-    request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
-    measured = measure(programs, replace(request, baseline=baseline))
+    measured = measure_on(programs, variants, buffers, reference, baseline=baseline, **CLOSE)
     assert measured.best == 1 and measured.baseline is not None
-    assert len(measured.baseline.samples_ns) == QUICK.samples
+    assert len(measured.baseline.samples_ns) == QUICK["samples"]
     assert measured.baseline.median_ns < measured.trials[0].median_ns
-    assert measure(programs, replace(request, baseline=baseline)).baseline.compile_ns == 0  # type: ignore[union-attr]
+    again = measure_on(programs, variants, buffers, reference, baseline=baseline, **CLOSE)
+    assert again.baseline is not None and again.baseline.compile_ns == 0
     assert measured.spent_ns["build"] > measured.spent_ns["measure"] > 0
 
 
@@ -339,9 +338,7 @@ def test_other_data_pass_between_launches_where_the_baseline_packs_many_weights(
         [variant(launch("copy", "packed", "output"), launch("doubled", "x", "packed"), packed=4 * SIZE)]
     )
     buffers, reference = {"x": backend.upload(values)}, backend.upload(2 * values)
-    work = Work(SIZE, 8 * SIZE)
-    request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, work, QUICK, baseline=variants[0])
-    trial = measure(programs, request).trials[0]
+    trial = measure_on(programs, variants, buffers, reference, baseline=variants[0], **CLOSE).trials[0]
     expected = evicting if least <= 4 * SIZE else 0
     assert (trial.status, trial.measured["cold"]) == ("ok", False)
     assert trial.measured["evict_bytes"] == expected
@@ -349,7 +346,7 @@ def test_other_data_pass_between_launches_where_the_baseline_packs_many_weights(
 
 
 def test_cold_samples_are_taken_by_the_devices_clock(programs: ProgramCache, values: Values) -> None:
-    trial = run(programs, values, twice(3), protocol=replace(QUICK, cold=True)).trials[0]
+    trial = run(programs, values, twice(3), cold=True).trials[0]
     assert (trial.status, trial.measured["cold"], trial.measured["timing"]) == ("ok", True, "event")
     assert 1 <= trial.measured["launches_per_sample"] <= 16
 
@@ -374,8 +371,7 @@ def test_a_whole_number_that_is_not_written_is_wrong_whatever_it_should_be(progr
         Variant({"count": count}, (), Launch(PART, "part", f"-DTYPE={ctype}", (64,), (64,), ("x", "output", count)), {})
         for count in (64, 63)
     ]
-    asked = MeasureRequest("t", numbered(variants), {"x": buffer}, buffer, 0, 0, Work(1, 1), QUICK, dtype=dtype)
-    right, wrong = measure(programs, asked).trials
+    right, wrong = measure_on(programs, numbered(variants), {"x": buffer}, buffer, dtype=dtype, **QUICK).trials
     assert (right.status, wrong.status) == ("ok", "correctness"), wrong
     assert (
         f"1 of 64 elements are wrong, first at 63: {'254' if dtype == 'bool' else int(~values[63])} in" in wrong.message

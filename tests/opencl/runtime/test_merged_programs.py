@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.launches import Launch, Variant, Work
+from gputune.core.batches import Profiled
+from gputune.core.launches import Launch, Variant
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.runtime.backends import Backend, Buffer, Program, ProgramCache
 from gputune.runtime.measuring.launching import compile_variant
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import Protocol
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.variants import numbered
+from tests.variants import measure_on, numbered
 
 SIZE = 1024
-QUICK = Protocol(samples=2, sample_ns=100_000, warm_up_ns=1_000_000)
+QUICK: dict[str, Any] = {"samples": 2, "sample_ns": 100_000, "warm_up_ns": 1_000_000}
 # `tile` is another type in each copy, the table another one, and `min` is a macro of PoCL's that the source takes away.
 SOURCE = """
 #define min(a, b) FACTOR
@@ -63,19 +61,15 @@ def variant(factor: int, source: str = SOURCE, wrong: str = "0", entry: str = "t
     return Variant({"FACTOR": factor}, (), Launch(source, entry, options, (SIZE,), (16,), ("x", "output")), {})
 
 
-def run(programs: ProgramCache, *variants: Variant, together: bool = True) -> Measured:
+def run(programs: ProgramCache, *variants: Variant, together: bool = True) -> Profiled:
     backend = programs.backend
     values = (np.arange(SIZE) % 16 / 8).astype(np.float32)
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
-    request = MeasureRequest(
-        *("t", numbered(variants), buffers, backend.upload(2 * values)),
-        *(1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK),
-        together=together,
-    )
-    return measure(programs, request)
+    reference = backend.upload(2 * values)
+    return measure_on(programs, numbered(variants), buffers, reference, relative=1e-5, together=together, **QUICK)
 
 
-def statuses(measured: Measured) -> list[str]:
+def statuses(measured: Profiled) -> list[str]:
     return [trial.status for trial in measured.trials]
 
 
@@ -93,7 +87,7 @@ def test_variants_of_one_source_are_built_at_once_and_the_winner_alone(
     assert len(built) == 2 and built[0].count("static float helper") == 5 and built[1] == source
     shares = [trial.compile_ns for trial in measured.trials]
     assert min(shares) > 0 and len(set(shares)) == 1
-    program = backend.load_binary(measured.binary)  # the winner's own, under its own name
+    program = backend.load_binary(bytes(measured.binary))  # the winner's own, under its own name
     x, output = backend.upload(np.ones(SIZE, np.float32)), backend.allocate(4 * SIZE)
     backend.enqueue(backend.bind(program, "twice", (SIZE,), (16,), [x, output]))
     assert np.array_equal(backend.read(output).view(np.float32), np.full(SIZE, 2, np.float32))
@@ -178,10 +172,7 @@ def check_together(bench: Any, op: str, problem: Any, every: Sequence[Mapping[st
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
     buffers = {name: backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
     variants = numbered(one.variant({}) for one in instances)
-    request = MeasureRequest(
-        *(op, variants, buffers, backend.upload(np.ascontiguousarray(want, dtype))),
-        *(tolerance.relative, tolerance.absolute, Work(1, 1), QUICK),
-        together=True,
-        dtype=dtype,
-    )
-    assert statuses(measure(bench.programs, request)) == ["ok"] * 3
+    reference = backend.upload(np.ascontiguousarray(want, dtype))
+    bounds: dict[str, Any] = {"relative": tolerance.relative, "absolute": tolerance.absolute}
+    measured = measure_on(bench.programs, variants, buffers, reference, together=True, dtype=dtype, **bounds, **QUICK)
+    assert statuses(measured) == ["ok"] * 3

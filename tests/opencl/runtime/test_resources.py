@@ -7,18 +7,16 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from gputune.core.launches import Launch, Stage, Variant, Work
+from gputune.core.batches import Profiled
+from gputune.core.launches import Launch, Stage, Variant
 from gputune.core.resources import Resources, resources_in
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.backends.opencl_devices import query_kernel
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import Protocol
 from tests.opencl.conftest import DRIVERS_LOCAL_BYTES
-from tests.variants import numbered
+from tests.variants import measure_on, numbered
 
 SIZE, GROUP = 256, 16
-QUICK = Protocol(samples=1, sample_ns=1_000, warm_up_ns=1_000)
+QUICK: dict[str, Any] = {"samples": 1, "sample_ns": 1_000, "warm_up_ns": 1_000}
 SOURCE = """
 __kernel void turned(__global const float *x, __global float *between) {
     __local float tile[TILE];
@@ -40,19 +38,13 @@ def variant(tile: int) -> Variant:
     return Variant({"TILE": tile}, (), main, {}, {"between": 4 * SIZE})
 
 
-def run(programs: ProgramCache, tiles: Sequence[int], together: bool) -> Measured:
+def run(programs: ProgramCache, tiles: Sequence[int], together: bool) -> Profiled:
     backend = programs.backend
     values = np.arange(SIZE, dtype=np.float32)
     turned = values.reshape(-1, GROUP)[:, ::-1].ravel()
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
-    measured = measure(
-        programs,
-        MeasureRequest(
-            *("t", numbered(map(variant, tiles)), buffers, backend.upload(2 * turned)),
-            *(1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK),
-            together=together,
-        ),
-    )
+    variants, reference = numbered(map(variant, tiles)), backend.upload(2 * turned)
+    measured = measure_on(programs, variants, buffers, reference, relative=1e-5, together=together, **QUICK)
     assert [trial.status for trial in measured.trials] == ["ok"] * len(tiles), measured.trials
     return measured
 

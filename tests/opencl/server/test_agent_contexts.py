@@ -28,7 +28,7 @@ from gputune.server.agent import messages
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.contexts import AgentContext
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 from tests.client import models
 from tests.client.commands import read_json
 from tests.opencl.contexts import contexts, loaded, plan

@@ -19,7 +19,8 @@ from gputune.runtime.context.records import BufferRef, Context, GraphRecord, Lau
 from gputune.runtime.contexts.device import beside, lost
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.drivers import loaded_library
-from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ExecuteContext, Limits, LoadContext
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ExecuteContext, LoadContext
 from gputune.server.worker.link import PutContext
 from gputune.server.workers import process
 from gputune.server.workers.process import WorkerEnded, WorkerProcess

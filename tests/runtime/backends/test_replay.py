@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.batches import Profiled
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound
-from gputune.core.launches import Launch, Variant, Work
+from gputune.core.launches import Launch, Variant
 from gputune.runtime.backends import Backend, Bound, ProgramCache, open_backend
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.discovery import NULL_REPORT, REPLAY, DeviceReport, choose, find
 from gputune.runtime.devices.recording import BadRecording, Header, Row, launch_digest, program_digest
 from gputune.runtime.measuring.launching import execute
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import Protocol
-from tests.variants import numbered
+from tests.variants import measure_on, numbered
 
 assert NULL_REPORT.identity is not None
 DEVICE = dataclasses.replace(NULL_REPORT.identity, name="Recorded GPU", platform="P", device_type="gpu", driver="p.icd")
@@ -91,15 +89,13 @@ def bind(device: Backend, launch: Launch) -> Bound:
     return device.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
 
 
-def run(device: Backend, *tiles: int) -> Measured:
+def run(device: Backend, *tiles: int) -> Profiled:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": device.upload(values), "w": device.upload(values)}
     variants = numbered(Variant({"TILE": tile}, (PREPARE,), main(tile), {"packed": 256}) for tile in tiles)
     wanted = device.upload(values)
-    return measure(
-        ProgramCache(device),
-        MeasureRequest("t", variants, buffers, wanted, 0, 0, Work(1, 1), Protocol(3, SAMPLE_NS, 2e6)),
-    )
+    times: dict[str, Any] = {"samples": 3, "sample_ns": int(SAMPLE_NS), "warm_up_ns": 2_000_000}
+    return measure_on(ProgramCache(device), variants, buffers, wanted, **times)
 
 
 def test_a_file_gives_back_what_was_written(path: Path) -> None:

@@ -6,12 +6,10 @@ import pytest
 from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.measuring.building import Ahead
 from gputune.runtime.measuring.launching import compile_ahead
-from gputune.runtime.measuring.measuring import measure
-from gputune.runtime.measuring.request import Ahead, MeasureRequest
-from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.watcher import Step, Unwatched
-from tests.variants import baseline_beside, numbered
+from tests.variants import baseline_beside, measure_on, numbered
 
 SIZES = {"x": 256, "output": 256}
 
@@ -50,19 +48,13 @@ def test_what_is_compiled_ahead_is_met_half_way(baseline: int | None, order: lis
     backend = open_backend(NULL_REPORT)
     noting = Noting()
     variants = numbered(map(variant, range(5)))
-    request = MeasureRequest(
-        task="t",
-        variants=variants,
-        buffers={"x": backend.upload(np.zeros(64, np.float32))},
-        reference=backend.upload(np.zeros(64, np.float32)),
-        relative=0.0,
-        absolute=0.0,
-        work=Work(64, 512),
-        protocol=Protocol(1, 1000, 1000),
+    zeros = backend.upload(np.zeros(64, np.float32))
+    measured = measure_on(
+        ProgramCache(backend), variants, {"x": zeros}, zeros, noting, Ahead(3, lambda: noting.seen.append("alone")),
+        work=Work(64, 512), samples=1, sample_ns=1000, warm_up_ns=1000,
         baseline=baseline_beside(variants, None if baseline is None else variant(baseline)),
-        ahead=Ahead(3, lambda: noting.seen.append("alone")),
-    )
-    assert [trial.status for trial in measure(ProgramCache(backend), request, noting).trials] == ["ok"] * 5
+    )  # fmt: skip
+    assert [trial.status for trial in measured.trials] == ["ok"] * 5
     assert noting.seen == [*order, "alone", "measuring"]
 
 

@@ -6,22 +6,23 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from gputune.core.batches import Profiled
 from gputune.core.errors import InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Batch, Bound, Buffer, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import execute
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
+from gputune.runtime.measuring.measuring import measure
 from gputune.runtime.measuring.timing import Protocol, Runner, how_measured, sample, sample_all, warm_up
 from gputune.runtime.measuring.verification import guarded, mismatch
-from tests.variants import numbered
+from tests.variants import EXACTLY, measure_on, numbered
 
 SIZE = 64
 A_MICROSECOND = Protocol(sample_ns=1_000)
@@ -32,12 +33,11 @@ def variant(tile: int) -> Variant:
     return Variant({"tile": tile}, (), main, {})
 
 
-def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Measured:
+def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Profiled:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": backend.upload(values)}
     variants = numbered(map(variant, tiles))
-    request = MeasureRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512))
-    return measure(ProgramCache(backend), request)
+    return measure_on(ProgramCache(backend), variants, buffers, backend.upload(values), work=Work(flops, 512))
 
 
 def timeless(trial: Trial) -> Trial:
@@ -137,9 +137,12 @@ def test_execute_on_null_gives_zeros(null: Backend) -> None:
 def test_a_request_that_makes_no_sense_is_refused(null: Backend) -> None:
     four, five = null.allocate(4), null.allocate(5)
     with pytest.raises(ValueError, match="reserved"):
-        measure(ProgramCache(null), MeasureRequest("t", [variant(1)], {"output": four}, four, 0, 0, Work(1, 1)))
+        measure_on(ProgramCache(null), [variant(1)], {"output": four}, four)
     with pytest.raises(ValueError, match="5 bytes"):
-        measure(ProgramCache(null), MeasureRequest("t", [variant(1)], {}, five, 0, 0, Work(1, 1)))
+        measure_on(ProgramCache(null), [variant(1)], {}, five)
+    other = replace(EXACTLY, variants=(variant(1),), output_bytes=4)
+    with pytest.raises(ValueError, match="has 5 bytes, but output_bytes is 4"):
+        measure(ProgramCache(null), other, lambda handle: five)
 
 
 class Clock:
@@ -423,12 +426,9 @@ def test_a_bool_is_zero_or_one() -> None:
 def test_outputs_are_read_as_their_type(null: Backend) -> None:
     values = null.upload(np.arange(SIZE, dtype=np.int64))
     for dtype, words in (("int64", ""), ("complex64", "dtype 'complex64'")):
-        asked = MeasureRequest("t", [variant(1)], {"x": values}, values, 0, 0, Work(1, 1), dtype=dtype)
-        if not words:
-            assert measure(ProgramCache(null), asked).trials[0].status == "ok"
-            continue
-        with pytest.raises(ValueError, match=words):
-            measure(ProgramCache(null), asked)
+        refused = pytest.raises(ValueError, match=words) if words else nullcontext()
+        with refused:
+            assert measure_on(ProgramCache(null), [variant(1)], {"x": values}, values, dtype=dtype).best == 0
 
 
 def test_guards_notice_writes_on_both_sides(null: Backend) -> None:

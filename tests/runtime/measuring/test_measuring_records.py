@@ -1,20 +1,18 @@
 """Test what a batch says about how it was measured: cold, equal code, where the time went, whose binary."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gputune.core.batches import Profiled
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import COLD_LAUNCHES, WARM_UP_FACTOR, Protocol, Runner, sample, warm_up
-from tests.variants import baseline_beside, numbered
+from tests.variants import baseline_beside, measure_on, numbered
 
 SIZE = 64
 
@@ -26,13 +24,12 @@ def variant(tile: int, local: int = 8, packed: int = 0) -> Variant:
     return Variant({"tile": tile}, prepare, main, {"w": 4 * packed} if packed else {})
 
 
-def run(backend: Backend, *variants: Variant, baseline: Variant | None = None, **fields: Any) -> Measured:
+def run(backend: Backend, *variants: Variant, baseline: Variant | None = None, **fields: Any) -> Profiled:
     values = np.arange(SIZE, dtype=np.float32)
     variants = numbered(variants)
-    request = MeasureRequest(
-        "t", variants, {"x": backend.upload(values)}, backend.upload(values), 0, 0, Work(10**6, 512)
-    )
-    return measure(ProgramCache(backend), replace(request, baseline=baseline_beside(variants, baseline), **fields))
+    fields |= {"work": Work(10**6, 512), "baseline": baseline_beside(variants, baseline)}
+    x, reference = backend.upload(values), backend.upload(values)
+    return measure_on(ProgramCache(backend), variants, {"x": x}, reference, **fields)
 
 
 @pytest.fixture
@@ -185,7 +182,7 @@ def test_a_cold_batch_says_so(null: Backend, monkeypatch: pytest.MonkeyPatch) ->
     flushed: list[int] = []
     monkeypatch.setattr(null, "flush_caches", lambda nbytes: flushed.append(1))
     assert run(null, variant(1)).trials[0].measured["cold"] is False and not flushed
-    trial = run(null, variant(1), protocol=Protocol(cold=True)).trials[0]
+    trial = run(null, variant(1), cold=True).trials[0]
     assert trial.measured["cold"] is True
     assert len(flushed) > len(trial.samples_ns)
 

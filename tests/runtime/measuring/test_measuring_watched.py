@@ -2,21 +2,21 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gputune.core.batches import Profiled
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import compile_variant, execute
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol
+from gputune.runtime.measuring.timing import WARM_UP_FACTOR
 from gputune.runtime.measuring.watcher import Cancelled, Step
-from tests.variants import baseline_beside, numbered
+from tests.variants import baseline_beside, measure_on, numbered
 
 SIZE = 64
 
@@ -58,19 +58,19 @@ class Notes:
         return [step for step, who, _ in self.steps if who == variant]
 
 
-def request(
-    backend: Backend, variants: Sequence[Variant], baseline: Variant | None = None, **fields: object
-) -> MeasureRequest:
+def run(
+    backend: Backend,
+    notes: Notes,
+    variants: Sequence[Variant],
+    baseline: Variant | None = None,
+    programs: ProgramCache | None = None,
+    **fields: Any,
+) -> Profiled:
     values = np.arange(SIZE, dtype=np.float32)
-    buffers = {"x": backend.upload(values)}
+    buffers, reference = {"x": backend.upload(values)}, backend.upload(values)
     variants = numbered(variants)
-    fields["baseline"] = baseline_beside(variants, baseline)
-    made = MeasureRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(10**6, 512), Protocol())
-    return replace(made, **fields)  # type: ignore[arg-type]
-
-
-def run(backend: Backend, notes: Notes, variants: Sequence[Variant], **fields: object) -> Measured:
-    return measure(ProgramCache(backend), request(backend, variants, **fields), notes)  # type: ignore[arg-type]
+    fields |= {"baseline": baseline_beside(variants, baseline), "work": Work(10**6, 512)}
+    return measure_on(programs or ProgramCache(backend), variants, buffers, reference, notes, **fields)
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_what_a_launch_should_take_is_the_fastest_that_is_known(null: Backend, m
 
 
 def test_what_a_sample_should_take_is_its_least_duration_or_one_launch(null: Backend) -> None:
-    notes, protocol = Notes(), Protocol(samples=3, sample_ns=5_000.0, warm_up_ns=7_000.0)
-    measured = run(null, notes, [variant(1)], protocol=protocol)
+    notes = Notes()
+    measured = run(null, notes, [variant(1)], samples=3, sample_ns=5_000, warm_up_ns=7_000)
     (launch_ns,) = {*measured.trials[0].samples_ns}
     lengths = [ns for step, _, ns in notes.steps if step == "measuring"]
     assert lengths == [WARM_UP_FACTOR * 7_000.0 + launch_ns, *[max(5_000.0, launch_ns)] * 3]
@@ -230,7 +230,7 @@ def test_a_prebuilt_program_is_loaded_instead_of_built(null: Backend, monkeypatc
         return build(source, options)
 
     monkeypatch.setattr(null, "build", noted)
-    measured = measure(programs, request(null, [variant(tile) for tile in range(3)]))
+    measured = run(null, Notes(), [variant(tile) for tile in range(3)], programs=programs)
     assert {trial.status for trial in measured.trials} == {"ok"}
     assert built == ["-DTILE=0", "-DTILE=2"]
 
@@ -243,7 +243,7 @@ def test_what_prepares_is_limited_by_what_works_already() -> None:
     )
     buffers = {"x": null.upload(np.zeros(SIZE, np.float32))}
     reference = null.upload(np.zeros(SIZE, np.float32))
-    measure(ProgramCache(null), MeasureRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
+    measure_on(ProgramCache(null), packed, buffers, reference, notes, relative=0.1, absolute=0.1, work=Work(10**6, 100))
     preparing: dict[int, list[float]] = {0: [], 1: []}
     for step, number, expected_ns in notes.steps:
         if step == "launching" and number is not None:

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.launches import Launch, Variant, Work
+from gputune.core.batches import Profiled
+from gputune.core.launches import Launch, Variant
 from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.measuring.measuring import Measured, measure
-from gputune.runtime.measuring.request import MeasureRequest
-from tests.variants import numbered
+from tests.variants import measure_on, numbered
 
 SIZE = 64
 X, SCRATCH = 0, 2
@@ -23,14 +22,12 @@ def null() -> Backend:
     return open_backend(NULL_REPORT)
 
 
-def run(backend: Backend) -> Measured:
+def run(backend: Backend) -> Profiled:
     main = Launch("source", "f", "", (SIZE,), (8,), ("x", "output", "s"))
     values = np.arange(SIZE, dtype=np.float32)
     asked = numbered([Variant({}, (), main, {}, scratch={"s": SIZE})])
-    request = MeasureRequest(
-        "t", asked, {"x": backend.upload(values)}, backend.upload(values), 0, 0, Work(1, 1), harvest=False
-    )
-    return measure(ProgramCache(backend), request)
+    x, reference = backend.upload(values), backend.upload(values)
+    return measure_on(ProgramCache(backend), asked, {"x": x}, reference, harvest=False)
 
 
 def test_a_verification_asks_once(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

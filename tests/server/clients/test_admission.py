@@ -18,7 +18,8 @@ from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.listener import Arrival, Listener
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.framing import MAGIC
-from gputune.server.protocol.messages import Limits, Ping, Pong, Status
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Ping, Pong, Status
 from tests.server.conftest import serving
 from tests.server.peer import Peer
 from tests.server.workers.fake_worker import works

@@ -9,7 +9,8 @@ from gputune.server.clients import guesses
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.tenants import address_of
-from gputune.server.protocol.messages import Limits, Ping, Pong
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Ping, Pong
 from tests.server.conftest import serving
 from tests.server.peer import Peer
 from tests.server.workers.fake_worker import works

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gputune.server.protocol.messages import DownloadBuffer, Error, Limits, Pong, Progress, UploadBuffer, Welcome
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import DownloadBuffer, Error, Pong, Progress, UploadBuffer, Welcome
 from stress.fuzz import connections as fuzz_connections
 from stress.server import soak_crowd, soak_sessions
 from stress.server.attack import HANDLE, STAGES, Input, Outcome, Stage, ends_whole, packed

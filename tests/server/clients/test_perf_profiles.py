@@ -14,7 +14,8 @@ from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.clients import perf_profiles
 from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
-from gputune.server.protocol.messages import Limits, SetPerfProfile
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import SetPerfProfile
 from tests.server.workers.test_pool import Client
 from tests.waiting import PATIENCE_SECONDS
 

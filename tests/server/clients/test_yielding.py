@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients import service as service_module
 from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
-from gputune.server.protocol.messages import Cancel, Error, Limits, Profiled, ProfileKernel, Progress
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Cancel, Error, Progress
 from gputune.server.worker import heartbeat_page
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.watcher import YIELDED, LinkWatcher

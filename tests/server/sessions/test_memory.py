@@ -13,7 +13,8 @@ from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.framing import MAGIC
-from gputune.server.protocol.messages import DownloadBuffer, Limits, LoadContext, Status
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import DownloadBuffer, LoadContext, Status
 from gputune.server.sessions.memory import Memory, UnderWay, sensible_bytes
 from tests.server.conftest import batch_of, serving
 from tests.server.peer import Peer, Refused

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     BufferData,
     Cancel,
@@ -28,11 +30,9 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
-    Limits,
     LoadContext,
     Ping,
     Pong,
-    ProfileKernel,
     Progress,
     Status,
     StatusReport,

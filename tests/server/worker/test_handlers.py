@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.batches import ProfileKernel
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Trial, Variant, Work, source_sha256
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
@@ -22,16 +23,15 @@ from gputune.runtime.profiling.log import read_log_of
 from gputune.server.protocol import codec, messages
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     CompileKernel,
     Done,
     Error,
     ExecuteContext,
     ExecuteKernel,
-    Limits,
     LoadContext,
     ProfileContext,
-    ProfileKernel,
     Progress,
 )
 from gputune.server.worker.handlers import Handlers

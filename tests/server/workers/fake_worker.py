@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     Compiled,
     ContextExecuted,
@@ -17,9 +19,6 @@ from gputune.server.protocol.messages import (
     ExecuteContext,
     Executed,
     ExecuteKernel,
-    Limits,
-    Profiled,
-    ProfileKernel,
     Progress,
 )
 from gputune.server.sessions.jobs import Assignment

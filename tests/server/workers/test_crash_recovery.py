@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Progress
 from gputune.server.workers.crash_recovery import Batch, Death, Missed
 from tests.server.conftest import batch_of
 

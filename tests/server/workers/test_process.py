@@ -16,7 +16,7 @@ import pytest
 
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.agent.connection import LOST
-from gputune.server.protocol.messages import Limits
+from gputune.server.protocol.limits import Limits
 from gputune.server.worker.link import DEVICE_LOST, Forget
 from gputune.server.workers.process import DeviceUnavailable, WorkerEnded, WorkerProcess
 from tests.server.conftest import gone

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
-from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel
+from gputune.server.protocol.limits import Limits
+from gputune.server.protocol.messages import Done
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import Profiled, ProfileKernel
+from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     ContextExecuted,
     ContextLoaded,
     Done,
     Error,
     ExecuteContext,
-    Limits,
     LoadContext,
-    Profiled,
-    ProfileKernel,
     Progress,
 )
 from gputune.server.sessions.session import Materials
