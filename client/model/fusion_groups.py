@@ -137,6 +137,7 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
     if (
         first.group > 1
         or not second.weights
+        or second.quantised
         or second.k != first.channels
         or first.epilogue.operands
         or first.epilogue.has_domain
@@ -178,6 +179,7 @@ def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
         or first.epilogue.has_domain
         or first.parts
         or not first.weights
+        or first.quantised
     ):
         return
     if second.channels <= LEAST_EXPANSION * first.k:

@@ -126,6 +126,16 @@ class Scaled:
         axis = list(order).index(self.axis)
         return replace(self, numbers=self.numbers.transpose(order), scales=scales, zeros=zeros, axis=axis)
 
+    def as_matrix(self) -> "Scaled":
+        """Return it as a matrix [inputs, outputs], if it has the weights [outputs, inputs, 1, 1] of a convolution."""
+        if self.numbers.ndim != 4 or self.numbers.shape[2:] != (1, 1):
+            return self
+        numbers, scales, zeros = (
+            None if each is None else each.reshape(each.shape[:2]).T for each in (self.numbers, self.scales, self.zeros)
+        )
+        assert numbers is not None
+        return replace(self, numbers=numbers, scales=scales, zeros=zeros, axis=1 - min(self.axis, 1))
+
     def times(self, factors: Array) -> "Scaled | None":
         """Return it multiplied by what broadcasts to it; None where that differs within a block."""
         padded = factors.reshape((1,) * (self.numbers.ndim - factors.ndim) + factors.shape)

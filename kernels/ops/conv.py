@@ -33,6 +33,7 @@ from gputune.kernels.template import template
 from gputune.kernels.tiling import winograd
 from gputune.kernels.tiling.estimate import WIDEST
 from gputune.kernels.tiling.local_tiles import LocalTiles
+from gputune.kernels.tiling.packing import of_bytes
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
@@ -56,7 +57,7 @@ class ConvProblem(Problem):
     Pads are (top, left, bottom, right); the epilogue's operands are output-shaped. `layout` is the input's: where it is
     NCHW, the input is [N, C, H, W] with one group of at most MOST_PLANES channels. Then `planes_dtype` is its type if
     that is float32 and `dtype`, the type of all else, is float16: so a model's input is read as it is given. `factors`
-    is the type in which products may be multiplied.
+    is the type in which products may be multiplied. `bytes`: weights are whole numbers, which are there as int8.
     """
 
     op = "Conv"
@@ -77,6 +78,7 @@ class ConvProblem(Problem):
     dtype: str = FLOAT
     planes_dtype: str = field(default="", metadata=ADDED)
     factors: str = field(default=FLOAT, metadata=ADDED)
+    bytes: bool = field(default=False, metadata=ADDED)
 
     def check(self) -> None:
         if min(self.batch, self.in_channels, self.out_channels, self.groups) < 1:
@@ -88,6 +90,8 @@ class ConvProblem(Problem):
             )
         check_layout("Conv", self.layout, "NHWC", "NCHW")
         check_factors("Conv", self.dtype, self.factors)
+        if self.bytes and (self.dtype, self.factors) != (FLOAT, FLOAT):
+            raise ValueError(f"Conv reads weights of bytes for maps of {FLOAT}, not of {self.dtype}")
         if self.planes_dtype and (self.planes_dtype, self.planes, self.dtype) != (FLOAT, True, HALF):
             raise ValueError(f"Conv reads planes of {FLOAT} for maps of {HALF}, not of {self.planes_dtype!r}")
         if self.planes and (self.groups > 1 or self.in_channels > MOST_PLANES):
@@ -144,7 +148,7 @@ class ConvFamily(ProductFamily):
         maps = (problem.in_channels, *size) if problem.planes else (*size, problem.in_channels)
         return (
             TensorSpec("input", (problem.batch, *maps), dtype=problem.planes_dtype or problem.dtype),
-            problem.tensor("weight", weight, constant=True),
+            TensorSpec("weight", weight, True, "int8" if problem.bytes else problem.dtype),
             *bias,
             *problem.operands(shape),
         )
@@ -172,7 +176,15 @@ class ConvFamily(ProductFamily):
         direct = self.tiling(problem).fill(limits)(DIRECT, _tiles(problem).default(limits))
         return _by_winograd(problem, limits) or direct
 
+    def computing(self, problem: ConvProblem, dtype: str) -> ConvProblem:
+        return problem if problem.bytes else replace(problem, factors=dtype)
+
     def multiplied(self, problem: ConvProblem, configuration: Configuration, factors: str) -> Instance:
+        """Whole numbers are widened when they are packed."""
+        instance = self._of_floats(problem, configuration, factors)
+        return replace(instance, prepare=tuple(map(of_bytes, instance.prepare))) if problem.bytes else instance
+
+    def _of_floats(self, problem: ConvProblem, configuration: Configuration, factors: str) -> Instance:
         operands, prelude = problem.epilogue.operand_names, problem.epilogue.prelude()
         chosen, window = configuration.get(ALG, DIRECT), problem.window.macros
         if chosen in (winograds := _winograds(problem)):

@@ -11,7 +11,7 @@ they are packed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -96,6 +96,13 @@ class Packing:
                 int(bias),
             ),
         )
+
+
+def of_bytes(launch: Launch) -> Launch:
+    """Return a launch that makes packed weights of float32 from what it is given, from whole numbers in int8."""
+    source = launch.source.replace("__global const TYPE *restrict weight", "__global const char *restrict weight")
+    source = source.replace("__global const TYPE *taps", "__global const char *taps")
+    return replace(launch, source=source, source_sha256="")
 
 
 def packed_constraints(

@@ -35,7 +35,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     window = window_of(node, (kernel[0], kernel[1]), size, output)
     biases = {"bias": bias} if bias else {}
     if window.is_point and groups == 1:
-        _point(lowering, node, {"b": lowering.layouts.matrix(weight), **biases})
+        _point(lowering, node, weight, biases)
         return
     few = groups == 1 and channels <= MOST_PLANES
     on_device = not few or lowering.layouts.lies_on_device(node.inputs[0])  # else it is read as the model has it
@@ -49,16 +49,17 @@ def conv(lowering: Lowering, node: Node) -> None:
         )  # fmt: skip
         lowering.run(node, "DepthwiseConv", depthwise, inputs)
     else:
+        short = lowering.bytes_of(node.inputs[1])
         conv = ConvProblem(
             batch, *size, in_channels=channels, out_channels=filters, kernel=window.kernel,
             strides=window.strides, pads=window.pads, dilations=window.dilations, groups=groups, bias=bool(bias),
             epilogue=node.chain,
-            layout="NHWC" if on_device else "NCHW",
+            layout="NHWC" if on_device else "NCHW", bytes=bool(short),
         )  # fmt: skip
-        lowering.run(node, "Conv", conv, {"input": source, "weight": weight, **biases})
+        lowering.run(node, "Conv", conv, {"input": source, "weight": short or weight, **biases})
 
 
-def _point(lowering: Lowering, node: Node, constants: Mapping[str, str]) -> None:
+def _point(lowering: Lowering, node: Node, weight: str, biases: Mapping[str, str]) -> None:
     """Lower a 1x1 convolution as a product of its pixels' channels; where a Concat would join those, of its parts."""
     maps = {"a": node.inputs[0]}
     parts: tuple[int, ...] = ()
@@ -68,9 +69,18 @@ def _point(lowering: Lowering, node: Node, constants: Mapping[str, str]) -> None
         node = replace(node, origins=(*concat.origins, *node.origins))
     filters, channels, *_ = lowering.graph.shape(node.inputs[1])
     pixels = lowering.graph.tensors[node.inputs[0]].size // channels
-    problem = MatMulProblem(pixels, channels, filters, "bias" in constants, node.chain, parts=parts)
+    quantised, kept = lowering.quantised_matrix(node.inputs[1]) if not parts and _is_alone(lowering) else (None, {})
+    constants = {**(kept or {"b": lowering.layouts.matrix(weight)}), **biases}
+    problem = MatMulProblem(
+        pixels, channels, filters, "bias" in constants, node.chain, parts=parts, quantised=quantised
+    )
     sources = {name: lowering.layouts.get(each, on_device=True) for name, each in maps.items()}
     lowering.run(node, "MatMul", problem, {**sources, **constants})
+
+
+def _is_alone(lowering: Lowering) -> bool:
+    """Return whether no convolution of a graph is in groups: a depthwise one may be fused with others, as floats."""
+    return not any(node.op == "Conv" and node.attributes.get("group", 1) > 1 for node in lowering.graph.nodes)
 
 
 def _repeated(lowering: Lowering, node: Node, source: str, times: int) -> str:

@@ -72,7 +72,7 @@ class Lowering:
         it is floats."""
         if weight not in self._quantised:
             scaled = self.graph.scaled.get(weight)
-            found = scaled and quantised_matrix(scaled)
+            found = scaled and quantised_matrix(scaled.as_matrix())
             kept, values = found or (None, {})
             tensors = {name: self.layouts.constant(f"{weight}/{name}", value) for name, value in values.items()}
             self._quantised[weight] = kept, tensors

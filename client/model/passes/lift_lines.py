@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gputune.client.model.graph import Graph, Node, TensorInfo
+from gputune.client.model.graph import Graph, Node, Scaled, TensorInfo
 from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 
@@ -31,7 +31,7 @@ def lift_lines(graph: Graph) -> Graph:
     lift = _Lift(graph)
     for node in graph.nodes:
         lift.take(node)
-    return graph.rewritten(lift.nodes, lift.constants, lift.tensors)
+    return graph.rewritten(lift.nodes, lift.constants, lift.tensors, lift.scaled)
 
 
 class _Lift(Work):
@@ -64,6 +64,8 @@ class _Lift(Work):
         if tensor in self.graph.constants:
             value = self.graph.constants[tensor].reshape(self._info(tensor).shape)
             lifted = self.maps[tensor] = self.exact(f"{tensor}/map", value)
+            if (known := self.graph.scaled.get(tensor)) is not None and known.scales is None and known.zeros is None:
+                self.scaled[lifted] = Scaled(known.numbers.reshape(value.shape))
         else:
             lifted = self._computed(tensor)
             self.nodes.append(Node("Reshape", lifted, (tensor,), (lifted,)))

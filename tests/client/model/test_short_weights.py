@@ -83,7 +83,53 @@ SPELT: dict[str, tuple[str, str, dict[str, Array], dict[str, Any]]] = {
         {"input": ("float32", 4 * 520 * 48)},
     ),
 }
+FILTER, SEEN = RANDOM.integers(-128, 128, (16, 8, 3, 3)).astype(np.int8), "uint8[1, 8, 9, 7] x"
+CONVOLUTIONS: dict[str, tuple[str, str, dict[str, Array], str, tuple[str, int]]] = {
+    "3x3": (
+        SEEN, "p = ConvInteger(x, q) y = Cast<to = 1>(p)", {"q": FILTER}, "1, 16, 7, 5", ("int8", 16 * 8 * 9),
+    ),
+    "3x3 with a zero point": (
+        SEEN, "p = ConvInteger(x, q, none, z) y = Cast<to = 1>(p)",
+        {"q": (FILTER.astype(np.int16) + 128).astype(np.uint8), "z": np.uint8(128), "none": np.uint8(3)},
+        "1, 16, 7, 5", ("int8", 16 * 8 * 9),
+    ),
+    "3x3 of more than 8 bits": (
+        SEEN, "p = ConvInteger(x, q, none, z) y = Cast<to = 1>(p)",
+        {"q": (FILTER.astype(np.int16) + 128).astype(np.uint8), "z": np.uint8(9), "none": np.uint8(3)},
+        "1, 16, 7, 5", ("float32", 4 * 16 * 8 * 9),
+    ),
+    "1x1": (
+        SEEN, "p = ConvInteger(x, q) y = Cast<to = 1>(p)", {"q": FILTER[..., :1, :1].copy()}, "1, 16, 9, 7",
+        ("int8", 16 * 8),
+    ),
+    "of lines": (
+        "uint8[1, 8, 9] x", "p = ConvInteger(x, q) y = Cast<to = 1>(p)", {"q": FILTER[..., 0].copy()}, "1, 16, 7",
+        ("int8", 16 * 8 * 3),
+    ),
+}
 # fmt: on
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_filters_of_whole_numbers_stay_bytes(lowered: Lowered, name: str) -> None:
+    given, body, constants, shape, wanted = CONVOLUTIONS[name]
+    model = made(given, body, f"[{shape}]", constants)
+    plan = lowered(model)
+    assert_whole(plan)
+    (operation,) = (one for one in plan.operations if one.task.op in ("Conv", "MatMul"))
+    held = plan.constants[operation.inputs["b" if operation.task.op == "MatMul" else "weight"]]
+    assert (str(held.dtype), held.nbytes) == wanted
+    sizes = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    assert_agrees(model, plan, {"x": RANDOM.integers(0, 256, sizes).astype(np.uint8)}, tolerance=0)
+
+
+def made(given: str, body: str, shape: str, constants: dict[str, Array]) -> onnx.ModelProto:
+    """A model of an input x and an output y of this shape, checked."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> one ({given}) => (float{shape} y) {{ {body} }}'
+    model = parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items())
+    onnx.checker.check_model(model)
+    return model
 
 
 @pytest.mark.parametrize("name", SPELT)
@@ -91,11 +137,7 @@ def test_weights_stay_as_short_as_they_are(lowered: Lowered, name: str) -> None:
     given, body, constants, wanted = SPELT[name]
     shape = "[2, 3, 128]" if "Gather" in body else "[5, 48]"
     shape = "[2, 3, 48]" if name == "a gather from a small table" else shape
-    model = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> one ({given}) => (float{shape} y) {{ {body} }}'
-    )
-    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items())
-    onnx.checker.check_model(model)
+    model = made(given, body, shape, constants)
     plan = lowered(model)
     assert_whole(plan)
     (operation, *_) = (one for one in plan.operations if one.task.op in ("MatMul", "Gather"))
@@ -110,8 +152,4 @@ def test_weights_stay_as_short_as_they_are(lowered: Lowered, name: str) -> None:
 
 def test_what_follows_a_short_gather_is_few_launches(lowered: Lowered) -> None:
     given, body, constants, _ = SPELT["a gather of bytes"]
-    model = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> one ({given}) => (float[2, 3, 128] y) {{ {body} }}'
-    )
-    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items())
-    assert ops(lowered(model)) == ["Gather", "Typed", "Elementwise"]
+    assert ops(lowered(made(given, body, "[2, 3, 128]", constants))) == ["Gather", "Typed", "Elementwise"]

@@ -42,6 +42,14 @@ PRODUCTS: dict[str, tuple[str, Any]] = {
     "product": ("MatMul", MatMulProblem(13, 150, 37, True, requantised(37))),
     "product of one row": ("MatMul", MatMulProblem(1, 300, 64, True, requantised(64))),
     "3x3": ("Conv", ConvProblem(1, 9, 11, 32, 48, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=requantised(48))),
+    "3x3 of bytes": (
+        "Conv",
+        ConvProblem(1, 9, 11, 32, 48, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=requantised(48), bytes=True),
+    ),
+    "planes of bytes": (
+        "Conv",
+        ConvProblem(1, 9, 11, 3, 21, (3, 3), epilogue=requantised(21), layout="NCHW", bytes=True),
+    ),
     "planes": (
         "Conv",
         ConvProblem(1, 9, 11, 3, 21, (3, 3), pads=(1, 1, 1, 1), epilogue=requantised(21), layout="NCHW"),
