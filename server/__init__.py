@@ -15,6 +15,6 @@ cancel) are answered where they arrive. Nothing but the hello is answered before
 (clients/admission.py).
 
 Nothing is compiled next to a measurement on a CPU device, where it would disturb. There, a second process compiles half
-of each batch before it is timed (workers/second_compiler.py). Elsewhere a second worker builds the programs of waiting
-requests meanwhile (workers/builder.py). Whatever fails there, the first worker builds by itself.
+of each batch before it is timed (workers/compiler.py). Elsewhere a second worker builds the programs of waiting
+requests meanwhile. Whatever fails there, the first worker builds by itself.
 """

@@ -40,12 +40,11 @@ from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import StatusReport, Welcome
 from gputune.server.sessions.memory import sensible_bytes
 from gputune.server.worker.link import WorkerReady
-from gputune.server.workers.builder import Builder
 from gputune.server.workers.compiled_programs import CompiledPrograms
+from gputune.server.workers.compiler import Compiler
 from gputune.server.workers.crash_recovery import THE_AGENT
 from gputune.server.workers.pool import Workers, most_compilers
 from gputune.server.workers.process import DeviceUnavailable, WorkerProcess
-from gputune.server.workers.second_compiler import SecondCompiler
 from gputune.server.workers.supervisor import Supervisor
 
 log = logging.getLogger("gputune.server")
@@ -89,10 +88,10 @@ class Daemon:
         self._began = time.monotonic()
         self._compiled = CompiledPrograms(report)
         further = _further_compilers(report)
-        second = SecondCompiler(self._start_compiler, self.limits) if further else None
+        half = Compiler(self._start_compiler, self.limits) if further else None
         self._reachable = functools.partial(answers, report)
         self._agent = report.driver_file if report.remote else THE_AGENT
-        first = Supervisor(self._start_worker, self.limits, second, self._reachable, self._agent)
+        first = Supervisor(self._start_worker, self.limits, half, self._reachable, self._agent)
         self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._far_state = state_of(report)
@@ -177,9 +176,9 @@ class Daemon:
         serving = asyncio.ensure_future(self.service.serve())
         others = [asyncio.ensure_future(self._tick())]
         if self._overlap:
-            builder = Builder(self._start_worker, self.limits, self.service.soon)
-            self.service.queue_changed = builder.wake
-            others.append(asyncio.ensure_future(builder.serve()))
+            compiler = Compiler(self._start_worker, self.limits)
+            self.service.queue_changed = compiler.wake
+            others.append(asyncio.ensure_future(compiler.serve(self.service.soon)))
         self._listener.listen()
         accepting = asyncio.ensure_future(self._admission.serve())
         try:

@@ -1,6 +1,6 @@
 """Manage the folder in which the drivers of a daemon's workers keep what they have compiled.
 
-A restarted worker finds there what its predecessor has compiled, and so does the second compiler. The folder lies in
+A restarted worker finds there what its predecessor has compiled, and so does the compiler. The folder lies in
 memory, belongs to one daemon, and never exceeds MOST_BYTES by more than one request adds.
 """
 

@@ -36,9 +36,9 @@ from gputune.server.worker.link import (
     PutSources,
     WorkerReady,
 )
+from gputune.server.workers.compiler import Compiler, with_what_it_took
 from gputune.server.workers.crash_recovery import THE_AGENT, Batch, Death
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
-from gputune.server.workers.second_compiler import SecondCompiler, with_what_it_took
 from gputune.server.workers.watchdog import Worker, WorkerLost, watched
 
 log = logging.getLogger("gputune.server")
@@ -64,7 +64,7 @@ class _Handles:
 class Supervisor:
     """One worker at a time, replaced as soon as it dies; one assignment at a time.
 
-    `start` makes a worker or raises DeviceUnavailable; `second` compiles half of a batch for workers that find what
+    `start` makes a worker or raises DeviceUnavailable; `compiler` compiles half of a batch for workers that find what
     others have compiled; `reachable` asks whether the device's machine answers, if that is another one. agent: how
     people call the agent that has the device, if one has. restarts: how many workers were replaced; last_restart: why
     the last of them was.
@@ -74,13 +74,13 @@ class Supervisor:
         self,
         start: Callable[[], Awaitable[Worker]],
         limits: Limits,
-        second: SecondCompiler | None = None,
+        compiler: Compiler | None = None,
         reachable: Callable[[], bool] = lambda: True,
         agent: str = THE_AGENT,
     ) -> None:
         self._start = start
         self._limits = limits
-        self._second = second
+        self._compiler = compiler
         self._reachable = reachable
         self._agent = agent
         self._worker: Worker | None = None
@@ -106,8 +106,8 @@ class Supervisor:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait({self._starting})
-        if self._second is not None:
-            await self._second.stop()
+        if self._compiler is not None:
+            await self._compiler.stop()
         if self._worker is not None:
             await self._worker.stop()
 
@@ -116,8 +116,8 @@ class Supervisor:
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
-        if self._second is not None:
-            await self._second.stop()
+        if self._compiler is not None:
+            await self._compiler.stop()
 
     async def _living(self) -> Worker:
         """Return the worker, once there is one. Raises DeviceUnavailable."""
@@ -300,15 +300,15 @@ class Supervisor:
         known.fresh = False
         if isinstance(request, PutContext):
             return await self._put(worker, known.contexts, request.context, request, work)
-        second = self._second if worker.ready.finds_compiled and isinstance(request, ProfileKernel) else None
-        if second is not None and (first := second.first_of(request)) is not None:
-            return await self._ask_both(worker, second, first, work, request, materials, progress)
+        compiler = self._compiler if worker.ready.finds_compiled and isinstance(request, ProfileKernel) else None
+        if compiler is not None and (first := compiler.first_of(request)) is not None:
+            return await self._ask_both(worker, compiler, first, work, request, materials, progress)
         return await self._ask(worker, request, work.cancelled, progress)
 
     async def _ask_both(
         self,
         worker: Worker,
-        second: SecondCompiler,
+        compiler: Compiler,
         first: int,
         work: Assignment,
         request: ProfileKernel,
@@ -322,7 +322,7 @@ class Supervisor:
         ahead = CompileAhead(variants, sizes | {OUTPUT: request.output_bytes}, dict(materials.sources))
         worker.page.accompany(True)
         asking = asyncio.ensure_future(self._ask(worker, request, work.cancelled, progress))
-        compiling = asyncio.ensure_future(second.compile(ahead, worker.page, asking))
+        compiling = asyncio.ensure_future(compiler.compile_half(ahead, worker.page, asking))
         try:
             await asyncio.wait({asking, compiling})
         finally:  # nothing of it is left, also when the server is being stopped

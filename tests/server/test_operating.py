@@ -38,7 +38,7 @@ from gputune.server.protocol.messages import (
 )
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import PutPrograms, program_key
-from gputune.server.workers.builder import Builder
+from gputune.server.workers.compiler import Compiler
 from gputune.server.workers.process import WorkerEnded
 from tests.server.conftest import batch_of, gone, serving
 from tests.waiting import PATIENCE_SECONDS
@@ -281,10 +281,10 @@ class Building:
         self.killed_for = why
 
 
-async def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
+async def test_a_compiler_gives_up_what_is_measured_already_and_pauses_after_crashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gputune.server.workers.builder.PAUSE_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr("gputune.server.workers.compiler.PAUSE_SECONDS", (0.01, 0.02))
 
     workers = [Building(crashes=True) for _ in range(5)]
     good = Building()
@@ -297,16 +297,16 @@ async def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_cras
 
     job = SimpleNamespace(request=batch_of(1, 2), programs=None, sources={})
     waiting = [job]
-    builder = Builder(start, Limits(), lambda: waiting)  # type: ignore[arg-type,return-value]
-    serving = asyncio.ensure_future(builder.serve())
+    compiler = Compiler(start, Limits())
+    serving = asyncio.ensure_future(compiler.serve(lambda: waiting))  # type: ignore[arg-type,return-value]
     while not good.asked.is_set():
         await asyncio.sleep(0.005)
-        if builder._building is None:
+        if compiler._building is None:
             job.programs = None  # as if it was another one
-            builder.wake()
+            compiler.wake()
     waiting.clear()
-    builder.wake()
-    while not good.page.cancelled or builder._building is not None:
+    compiler.wake()
+    while not good.page.cancelled or compiler._building is not None:
         await asyncio.sleep(0.005)
     assert not good.killed_for and not serving.done()
     serving.cancel()

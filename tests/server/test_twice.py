@@ -47,7 +47,7 @@ from gputune.server.sessions.memory import Memory
 from gputune.server.sessions.session import Session
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import ProgramsBuilt
-from gputune.server.workers import builder
+from gputune.server.workers import compiler
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.process import OnProgress, WorkerProcess
 from gputune.server.workers.supervisor import Supervisor
@@ -333,7 +333,7 @@ def test_a_builder_pauses_as_after_its_first_failure_once_it_has_built(monkeypat
             factors.append(factor)
             return 0.0
 
-    monkeypatch.setattr(builder, "PAUSE_SECONDS", (Noted(1.0), 60.0))
+    monkeypatch.setattr(compiler, "PAUSE_SECONDS", (Noted(1.0), 60.0))
     working = iter([False, False, True, False, True, False])
 
     async def builds(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
@@ -346,8 +346,8 @@ def test_a_builder_pauses_as_after_its_first_failure_once_it_has_built(monkeypat
 
     async def run() -> None:
         jobs: list[Any] = [SimpleNamespace(programs=None, request=batch_of(1, 2), sources={}) for _ in range(6)]
-        building = builder.Builder(start, LIMITS, lambda: [job for job in jobs if job.programs is None])
-        serving = asyncio.ensure_future(building.serve())
+        building = compiler.Compiler(start, LIMITS)
+        serving = asyncio.ensure_future(building.serve(lambda: [job for job in jobs if job.programs is None]))
         await until(lambda: len(factors) == 4 and jobs[5].programs is not None)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)

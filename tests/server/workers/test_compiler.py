@@ -16,9 +16,9 @@ from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import CompileAhead, CompiledAhead, PutAhead, PutSources, WorkerReady
-from gputune.server.workers import second_compiler
+from gputune.server.workers import compiler
+from gputune.server.workers.compiler import VARIANTS_AT_LEAST, Compiler, with_what_it_took
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
-from gputune.server.workers.second_compiler import VARIANTS_AT_LEAST, SecondCompiler, with_what_it_took
 from gputune.server.workers.supervisor import Supervisor
 from tests.server.conftest import batch_of
 from tests.server.workers.fake_worker import FakeWorker, works
@@ -69,7 +69,7 @@ class Second:
     def __init__(self, behave: Any) -> None:
         self.workers: list[FakeWorker] = []
         self.behave = behave
-        self.compiler = SecondCompiler(self._start, LIMITS)
+        self.compiler = Compiler(self._start, LIMITS)
 
     async def _start(self) -> FakeWorker:
         if self.behave is None:
@@ -82,19 +82,17 @@ class Second:
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             if over:
                 done.set_result(None)
-            return await asyncio.wait_for(self.compiler.compile(WORK, page, done), 20)
+            return await asyncio.wait_for(self.compiler.compile_half(WORK, page, done), 20)
 
         return asyncio.run(run())
 
 
 def test_it_takes_the_second_half_of_batches_that_are_worth_it(request_of_five: ProfileKernel) -> None:
-    compiler = Second(answers).compiler
-    assert compiler.first_of(request_of_five) == 3
-    assert compiler.first_of(replace(request_of_five, together=False)) is None
-    assert compiler.first_of(replace(request_of_five, variants=request_of_five.variants[:4])) == 2
-    assert (
-        compiler.first_of(replace(request_of_five, variants=request_of_five.variants[: VARIANTS_AT_LEAST - 1])) is None
-    )
+    first_of, variants = Second(answers).compiler.first_of, request_of_five.variants
+    assert first_of(request_of_five) == 3
+    assert first_of(replace(request_of_five, together=False)) is None
+    assert first_of(replace(request_of_five, variants=variants[:4])) == 2
+    assert first_of(replace(request_of_five, variants=variants[: VARIANTS_AT_LEAST - 1])) is None
 
 
 def test_the_worker_is_alone_when_everything_is_compiled(page: HeartbeatPage) -> None:
@@ -111,7 +109,7 @@ def test_who_is_waited_for_gives_up_and_says_what_it_took(page: HeartbeatPage) -
 
 @pytest.mark.parametrize("over", [False, True])
 def test_who_does_not_give_up_is_ended(page: HeartbeatPage, monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
-    monkeypatch.setattr(second_compiler, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(compiler, "GRACE_SECONDS", 0.05)
     second = Second(hangs)
     if not over:
         threading.Thread(target=page.wait_until_alone, daemon=True).start()
@@ -119,21 +117,18 @@ def test_who_does_not_give_up_is_ended(page: HeartbeatPage, monkeypatch: pytest.
     assert second.workers[0].ended.done() and alone(page)
 
 
-def test_after_failures_it_leaves_out_more_and_more_batches(
-    page: HeartbeatPage, request_of_five: ProfileKernel
+def test_after_a_failure_it_leaves_out_batches_for_a_while(
+    page: HeartbeatPage, request_of_five: ProfileKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = Second(None)
-    for left_out in (2, 4):
+    for pause, first in ((3600.0, None), (0.0, 3)):
+        monkeypatch.setattr(compiler, "PAUSE_SECONDS", (pause, pause))
         assert second.compile(page) is None and alone(page)
-        assert [second.compiler.first_of(request_of_five) for _ in range(left_out)] == [None] * left_out
-        assert second.compiler.first_of(request_of_five) == 3
+        assert second.compiler.first_of(request_of_five) == first
     second.behave = answers
     assert second.compile(page) == TOOK
-    assert second.compiler.first_of(request_of_five) == 3
-    second.behave = None  # what is over counts no more
     asyncio.run(second.compiler.stop())
-    assert second.compile(page) is None and alone(page)
-    assert [second.compiler.first_of(request_of_five) for _ in range(3)] == [None, None, 3]
+    assert second.workers[0].ended.done()
 
 
 def test_a_process_that_dies_is_replaced_for_a_later_batch(page: HeartbeatPage) -> None:
@@ -187,7 +182,7 @@ async def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(re
     async def start() -> FakeWorker:
         return worker
 
-    supervisor = Supervisor(start, LIMITS, second=second.compiler)
+    supervisor = Supervisor(start, LIMITS, compiler=second.compiler)
     materials = Materials(buffers={1: b"input", 2: b"reference"}, sources={"hash": "text"})
     work = Assignment(request_of_five, lambda: materials, lambda told: None, asyncio.get_running_loop().create_future())
     reply = await asyncio.wait_for(supervisor.run(work), 20)
