@@ -31,7 +31,7 @@ from gputune.runtime.loading.verdict import verdict_on
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import LoggedInference, Part
+from gputune.runtime.profiling.records import HostPart, LoggedInference
 from gputune.runtime.profiling.simulated import Moments, SimulatedRecorder
 from gputune.runtime.values import MOST_KNOWN, RAW, Array, Kind, Known, Tensor, Tensors, Value, Values
 
@@ -132,12 +132,12 @@ class SimulatedExecutor(Executor):
         tensors.begin(given)
         for tensor, value in given:
             tensors.give(tensor, value)
-            moments.add(Part.WRITE, tensor.index if tensor.kind == "input" else -1)
+            moments.add(HostPart.WRITE, tensor.index if tensor.kind == "input" else -1)
         moments.launch(self._backend, self._launches)
         for tensor, value in given:
             if tensor.kind == "output":
                 results[tensor.name] = tensors.take(tensor, value)
-                moments.add(Part.READ, tensor.index)
+                moments.add(HostPart.READ, tensor.index)
         tensors.end()
         return results
 

@@ -6,7 +6,7 @@ _WHOLE = 1000
 """Characters of a command's first sentence at most."""
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of commands."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -32,7 +32,7 @@ from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.models import open_models
-from gputune.client.run.net_run import InPlace, Job
+from gputune.client.run.net_run import GraphRun, InPlace
 from gputune.client.run.profiling import content_of, forms_in, level_of, lines_of, log_path, record
 from gputune.client.run.steps import Steps, check_steps, has_steps
 from gputune.client.run.validating import graph_names_of, validated
@@ -96,7 +96,7 @@ def run_contexts(values: Mapping[str, Any]) -> None:
             log.log(logging.INFO if origin.match == "same" else logging.WARNING, said)
 
 
-def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
+def _tell_results(jobs: Mapping[str, GraphRun], npy: bool) -> None:
     """Tell the files of all results, which could lie where inputs do. Raises Overwrites."""
     files = files_of_command()
     for job in jobs.values():
@@ -185,7 +185,7 @@ class _Asked(RunOptions):
         except ValueError as error:
             raise ConfigError(f"--graph: {error}") from None
 
-    def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> Job:
+    def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> GraphRun:
         """Return the inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
         for text in executor.warnings:
             log.warning(f"{path}: {text}")
@@ -202,7 +202,7 @@ class _Asked(RunOptions):
         lines = net_run.lines_of(input_list, executor, whose, steps)
         extent = Extent(self.num_inferences or len(lines), self.duration, self.warmup)
         kept = len(lines) if self.keep_num_outputs is None else min(self.keep_num_outputs, len(lines))
-        return Job(path, executor, infer, lines, extent, self.output_dir / name, kept)
+        return GraphRun(path, executor, infer, lines, extent, self.output_dir / name, kept)
 
     def _steps(self, executor: net_run.AnyExecutor, path: Path) -> Steps:
         """Return what runs lines as steps of a state. Raises ConfigError."""
@@ -253,7 +253,7 @@ def _validate(asked: _Asked) -> None:
         say(f"{path}: {validated(path, asked.device, asked.cache_compatibility_mode == 'strict')}")
 
 
-def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> Job:
+def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> GraphRun:
     """Run the only context, which may be on a target, or a model in parts."""
     (input_list,) = asked.lists(1)
     if asked.remote:
@@ -268,7 +268,9 @@ def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> Job:
     return asked.job("", model.path, executor, input_list)
 
 
-def _jobs(asked: _Asked, stack: ExitStack, models: Sequence[Model]) -> tuple[dict[str, Job], dict[str, Any] | None]:
+def _jobs(
+    asked: _Asked, stack: ExitStack, models: Sequence[Model]
+) -> tuple[dict[str, GraphRun], dict[str, Any] | None]:
     """Of several contexts, by name, and the memory of their group."""
     with device_errors():
         contexts = Contexts(models)
@@ -317,7 +319,7 @@ def _remote(asked: _Asked, stack: ExitStack, model: Model) -> RemoteExecutor:
         return RemoteExecutor(client, model.path, asked.graph, asked.cache_compatibility_mode == "strict")
 
 
-def _run(name: str, job: Job, times: Times, asked: _Asked, progress: Progress) -> dict[str, Any]:
+def _run(name: str, job: GraphRun, times: Times, asked: _Asked, progress: Progress) -> dict[str, Any]:
     """Run it, write its results, add its times and tell how it went. Returns what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
@@ -337,7 +339,7 @@ def _run(name: str, job: Job, times: Times, asked: _Asked, progress: Progress) -
 
 @contextmanager
 def _quiet(
-    jobs: Mapping[str, Job], minutes: int | None, progress: Progress, began: Mapping[str, object]
+    jobs: Mapping[str, GraphRun], minutes: int | None, progress: Progress, began: Mapping[str, object]
 ) -> Iterator[Quiet]:
     """Say before inferences that their device computes nothing, or that its machine is busy. Wait if that is asked for,
     and record what became of it. began: the state of this machine when the command began."""
@@ -355,7 +357,7 @@ def _quiet(
 
 
 @contextmanager
-def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
+def _shown(job: GraphRun, progress: Progress) -> Iterator[Callable[[], None]]:
     """Yield what to call after each inference: it counts them, or the seconds where these end the run."""
     what, seconds, begun_s = job.executor.graph.name, job.extent.seconds, time.monotonic()
     told = 0
@@ -373,7 +375,7 @@ def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
 
 
 def _profiled(
-    jobs: dict[str, Job], level: Level, path: Path, most_events: int, progress: Progress
+    jobs: dict[str, GraphRun], level: Level, path: Path, most_events: int, progress: Progress
 ) -> dict[str, dict[str, Any]]:
     """Report the profile of each job, or of each part of a model; also show it in short."""
     with device_errors():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.groups import Group
+from gputune.client.cli.groups import CommandGroup
 from gputune.client.cli.say import say
 from gputune.client.errors import GputuneError
 from gputune.client.options.files import OutputFile
@@ -17,7 +17,7 @@ from gputune.runtime.native.building import NotBuilt, native_part
 from gputune.runtime.onnxruntime import LIBRARY
 
 
-@click.group("onnxruntime", cls=Group)
+@click.group("onnxruntime", cls=CommandGroup)
 def command() -> None:
     """Run contexts inside onnxruntime: as a plugin, gputune runs the EPContext nodes of an ONNX file.
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from gputune.client.cli.groups import Group
+from gputune.client.cli.groups import CommandGroup
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.device_errors import device_errors
@@ -47,7 +47,7 @@ def _device_option(command: _Command) -> _Command:
     return click_option(DEVICE_OPTION.having(help=said))(command)
 
 
-@click.group("power", cls=Group)
+@click.group("power", cls=CommandGroup)
 def command() -> None:
     """Show which clocks and power states can be controlled, and what perf profiles write."""
 

@@ -40,7 +40,8 @@ from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
 from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import CacheMiss, GputuneError
-from gputune.client.model.alternatives import Alternatives, Group
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.fusion_groups import FusionGroup
 from gputune.client.model.plan import Plan
 from gputune.client.options.tuning import TuningOptions
 from gputune.client.tuning.budget import OutOfTime
@@ -280,7 +281,7 @@ class InChain:
         groups = self._likely(outcomes)
         return Candidate("untuned", self._model.plan_with(groups), groups, defaults, self._persistent)
 
-    def _likely(self, outcomes: Outcomes) -> tuple[Group, ...]:
+    def _likely(self, outcomes: Outcomes) -> tuple[FusionGroup, ...]:
         """Return what is fused without having been measured, less what does not work."""
         likely = self._model.likely(self._limits)
         return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)

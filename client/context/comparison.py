@@ -37,7 +37,8 @@ from gputune.client.context.context_runner import ContextRunner, Outcomes
 from gputune.client.context.elimination import Comparison, Ratios, compare_contexts, rounds_needed
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import TargetError, TuningError
-from gputune.client.model.alternatives import Alternatives, Group
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.fusion_groups import FusionGroup
 from gputune.client.model.plan import Plan, Task
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.budget import USED_UP, OutOfTime
@@ -81,7 +82,7 @@ class Candidate:
 
     title: str
     plan: Plan
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     outcomes: Outcomes
     persistent: bool
 
@@ -118,7 +119,7 @@ def worth_compiling(plan: Plan, device: DeviceIdentity) -> bool:
     return share >= WORTH_COMPILING
 
 
-def gainful(model: Alternatives, times_ns: Mapping[str, float], launch_ns: float) -> tuple[Group, ...]:
+def gainful(model: Alternatives, times_ns: Mapping[str, float], launch_ns: float) -> tuple[FusionGroup, ...]:
     """Return the groups that are faster fused by these times by task digest."""
     return model.gainful(lambda task: times_ns.get(task_key(task).digest), launch_ns)
 
@@ -143,7 +144,7 @@ def with_winners(outcomes: Outcomes, winners: Mapping[str, WinnerRecord]) -> dic
 
 
 def estimated_alone(
-    model: Alternatives, outcomes: Outcomes, persistent: bool, likely: Collection[Group] = ()
+    model: Alternatives, outcomes: Outcomes, persistent: bool, likely: Collection[FusionGroup] = ()
 ) -> Candidate:
     """Return the context that the tasks' times alone speak for, where no context could be timed. likely: groups that
     are fused where a time of them is not known."""
@@ -357,17 +358,17 @@ def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, per
     circuit breaker), and they look slower where the target was busy while contexts were compared."""
     tuned = with_winners(outcomes, estimate.changed)
     inside, apart = (gainful(model, estimate.times_ns, ns) for ns in (INSIDE_NS, estimate.launch_ns))
-    ways: list[tuple[str, tuple[Group, ...]]] = [("estimated", inside if persistent else apart)]
+    ways: list[tuple[str, tuple[FusionGroup, ...]]] = [("estimated", inside if persistent else apart)]
     if persistent:
         ways.append(("fused as for launches", apart))
     ways.append(("nothing fused", ()))
     return [Candidate(title, model.plan_with(groups), groups, tuned, persistent) for title, groups in ways]
 
 
-def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[Group, ...]]:
+def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[FusionGroup, ...]]:
     """Return sets of groups that can be fused together, until each task of a group that was tuned is in one of them.
     Groups that share operations are in different sets; those that save most launches come first."""
-    covers: list[tuple[Group, ...]] = []
+    covers: list[tuple[FusionGroup, ...]] = []
     covered: set[str] = set()
 
     def known(task: Task) -> float | None:
@@ -462,5 +463,5 @@ def _change(outcome: Outcome, chosen: Outcome) -> dict[str, Any]:
     }
 
 
-def _groups(groups: Sequence[Group]) -> str:
+def _groups(groups: Sequence[FusionGroup]) -> str:
     return f"{len(groups)} group{'s' * (len(groups) > 1)}"

@@ -76,7 +76,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Place:
+class SchedulerAddress:
     """Where a scheduler is, and how its members prove themselves; None where all are on this machine."""
 
     host: str
@@ -84,7 +84,7 @@ class Place:
     certificates: Certificates | None
 
     @classmethod
-    def parse(cls, text: str, certificates: Certificates) -> Place:
+    def parse(cls, text: str, certificates: Certificates) -> SchedulerAddress:
         """HOST:PORT, or tls://HOST:PORT for certificates on this machine, too. Raises FarmError for another machine
         without certificates, and for what is no address."""
         try:
@@ -156,7 +156,7 @@ def _dask_config(values: Mapping[str, Any]) -> AbstractContextManager[Any]:
     return setting
 
 
-async def _check_versions(place: Place) -> None:
+async def _check_versions(place: SchedulerAddress) -> None:
     """Raise FarmError where the scheduler is of other versions, or nothing of ours answers there."""
     dask = _dask()
     arguments = place.security.get_connection_args("client")
@@ -173,7 +173,7 @@ async def _check_versions(place: Place) -> None:
         raise FarmError(f"the scheduler at {place} is of other versions: {wrong}; install the same on all machines")
 
 
-def _reason(error: BaseException, place: Place) -> str:
+def _reason(error: BaseException, place: SchedulerAddress) -> str:
     """Return why there is no connection, in words of ours where certificates may be the reason: Dask wraps what has
     happened several times, and the words of the TLS library are its own."""
     while not isinstance(error, TimeoutError) and (cause := error.__cause__ or error.__context__) is not None:
@@ -197,13 +197,13 @@ def _reason(error: BaseException, place: Place) -> str:
 # --- the scheduler --------------------------------------------------------------------------------
 
 
-def serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_port: int = 0) -> None:
+def serve_scheduler(place: SchedulerAddress, ready: Callable[[str, str], None], dashboard_port: int = 0) -> None:
     """Run a scheduler until it is told to stop. `ready` hears its address, and where Dask's own dashboard is or why
     there is none. dashboard_port: of this machine alone, whatever the place; 0 for no dashboard. Raises FarmError."""
     asyncio.run(_serve_scheduler(place, ready, dashboard_port))
 
 
-async def _serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_port: int) -> None:
+async def _serve_scheduler(place: SchedulerAddress, ready: Callable[[str, str], None], dashboard_port: int) -> None:
     stop, dask = _stop_event(), _dask()
     shown = dashboard_port > 0 and find_spec("bokeh") is not None
     kind = dask.Scheduler if shown else _without_http(dask.Scheduler)
@@ -294,13 +294,13 @@ def _answering(host: DeviceHost) -> Callable[..., Any]:
     return answer
 
 
-def serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], None]) -> None:
+def serve_worker(place: SchedulerAddress, host: DeviceHost, ready: Callable[[str], None]) -> None:
     """Has a device in a farm until it is drained or the process is told to stop; a scheduler that is lost is waited
     for. `ready` hears each time that it has joined. Raises FarmError for other versions."""
     asyncio.run(_serve_worker(place, host, ready))
 
 
-async def _serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], None]) -> None:
+async def _serve_worker(place: SchedulerAddress, host: DeviceHost, ready: Callable[[str], None]) -> None:
     stop, name, joined, since = _stop_event(), host.announced.name, False, time.monotonic()
     answering = _answering(host)
     while not stop.is_set() and not host.drained:
@@ -322,7 +322,7 @@ async def _serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], N
             await worker.close(reason="the device leaves")
 
 
-async def _worker(place: Place, host: DeviceHost, answering: Callable[..., Any]) -> Any:
+async def _worker(place: SchedulerAddress, host: DeviceHost, answering: Callable[..., Any]) -> Any:
     announced = host.announced
     worker = _without_http(_dask().Worker)(
         str(place),
@@ -347,7 +347,7 @@ async def _worker(place: Place, host: DeviceHost, answering: Callable[..., Any])
 class DaskEngine(Closing):
     """The devices of the workers that a scheduler knows. A scheduler that is lost is waited for."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SchedulerAddress) -> None:
         """Raise FarmError where no scheduler of the same versions is there."""
         asyncio.run(_check_versions(place))
         self._place = place

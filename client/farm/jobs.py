@@ -38,7 +38,7 @@ PACKAGE = "package"
 
 
 @dataclass(frozen=True)
-class Part:
+class JobPart:
     """A model on a tier, or its PACKAGE: its state, the names of the devices, and what there is to say of it."""
 
     model: str
@@ -54,7 +54,7 @@ def _asked(text: str) -> Mapping[str, object]:
 
 
 @dataclass(frozen=True)
-class Job:
+class FarmJob:
     """What was asked, as JSON values, by whom, and how it is; began, heard: seconds since 1970."""
 
     name: str
@@ -63,7 +63,7 @@ class Job:
     state: State
     began: float
     heard: float
-    parts: tuple[Part, ...] = ()
+    parts: tuple[JobPart, ...] = ()
 
 
 class Journal:
@@ -82,7 +82,7 @@ class Journal:
             )
         return name
 
-    def again(self, name: str) -> Job:
+    def again(self, name: str) -> FarmJob:
         """Return a job that has ended or was lost, which runs again: of two who ask at the same time, for one. Raises
         FarmError for a job that runs."""
         job, now = self.job(name), time.time()
@@ -107,29 +107,29 @@ class Journal:
         """Note that the job has come to this state."""
         self._change("UPDATE jobs SET state = ?, heard = ? WHERE name = ?", state, time.time(), name)
 
-    def tell(self, name: str, part: Part) -> None:
+    def tell(self, name: str, part: JobPart) -> None:
         """How a part of a job is now."""
         values = part.model, part.tier, part.state, part.devices, part.said
         self._change("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", name, *values)
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> FarmJob:
         """Return the job of that name. Raises FarmError for one that is not there."""
         found = [job for job in self.jobs() if job.name == name]
         if not found:
             raise FarmError(f"there is no job {name} in {self._path}; `gputune farm jobs` lists them")
         return found[0]
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[FarmJob]:
         """Return all jobs, the newest first."""
         if not self._path.exists():
             return []
         with self._open() as journal:
-            parts: dict[str, list[Part]] = {}
+            parts: dict[str, list[JobPart]] = {}
             for row in journal.execute("SELECT job, model, tier, state, devices, said FROM parts ORDER BY rowid"):
                 job = (told := dict(row)).pop("job")
-                parts.setdefault(job, []).append(record_of(Part, told, f"a part of job {job}", ValueError))
+                parts.setdefault(job, []).append(record_of(JobPart, told, f"a part of job {job}", ValueError))
             rows = journal.execute("SELECT * FROM jobs ORDER BY began DESC").fetchall()
-            jobs = [record_of(Job, dict(row), f"job {row['name']}", ValueError) for row in rows]
+            jobs = [record_of(FarmJob, dict(row), f"job {row['name']}", ValueError) for row in rows]
         return [replace(job, state=_state(job), parts=tuple(parts.get(job.name, ()))) for job in jobs]
 
     def _change(self, statement: str, *values: object) -> None:
@@ -150,6 +150,6 @@ class Journal:
             raise FarmError(f"the journal of jobs {self._path} cannot be used: {error}") from None
 
 
-def _state(job: Job) -> State:
+def _state(job: FarmJob) -> State:
     silent = abs(time.time() - job.heard) > LOST_SECONDS  # a clock may be set back
     return "lost" if job.state == "running" and silent else job.state

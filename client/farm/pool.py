@@ -55,7 +55,7 @@ class Pool(Closing):
         """Devices that are set apart, with the reason."""
         self._compared: dict[str, Twins] = {}
         self._numbers = itertools.count(1)
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, TierDevices] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._renewing: set[str] = set()
         self._stop = threading.Event()
@@ -66,9 +66,9 @@ class Pool(Closing):
         """Return the tiers of the devices that are there and asked for."""
         return sorted({one.tier for one in self.engine.devices().values() if self._wanted(one)})
 
-    def group(self, tier: str) -> Group:
+    def group(self, tier: str) -> TierDevices:
         """Return the devices of a tier."""
-        return self._groups.setdefault(tier, Group(self, tier))
+        return self._groups.setdefault(tier, TierDevices(self, tier))
 
     def usable(self, tier: str) -> dict[str, Announced]:
         """Return the devices of a tier that may be used, by name; those that are unlike most of the others are set
@@ -194,7 +194,7 @@ class _Slot:
         return "" if self.connection is None or not self.connection.is_open else self.connection.name
 
 
-class Group(Closing):
+class TierDevices(Closing):
     """The devices of one tier, for one generation after the other: a TargetSource."""
 
     def __init__(self, pool: Pool, tier: str) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from gputune.cache import CacheError
 from gputune.client.errors import GputuneError
 from gputune.client.farm.engine import FarmError
-from gputune.client.farm.jobs import PACKAGE, Journal, Part, State
-from gputune.client.farm.pool import Group, Pool
+from gputune.client.farm.jobs import PACKAGE, JobPart, Journal, State
+from gputune.client.farm.pool import Pool, TierDevices
 from gputune.client.progress import labelled
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 5.0
 MOST_TIERS = 64
 
-Generate = Callable[[Path, str, Group], str]
+Generate = Callable[[Path, str, TierDevices], str]
 """Generates the context of a model for a tier on its devices; what there is to say of it. Raises GputuneError,
 CacheError."""
 Pack = Callable[[Path, Sequence[str]], str]
@@ -43,7 +43,7 @@ class Run:
     generate: Generate
     pack: Pack
 
-    def run(self, tiers: Sequence[str]) -> list[Part]:
+    def run(self, tiers: Sequence[str]) -> list[JobPart]:
         """Run all parts and return how each has ended, packages last; one that fails keeps no other from being tried. A
         part that is done already is done again, which its cache makes quick."""
         name, stop = self.pool.job, threading.Event()
@@ -51,7 +51,7 @@ class Run:
         beating.start()
         for tier in (*tiers, PACKAGE):
             for model in self.models:
-                self.journal.tell(name, Part(str(model), tier, "queued"))
+                self.journal.tell(name, JobPart(str(model), tier, "queued"))
         ended: State = "failed"
         try:
             with ThreadPoolExecutor(MOST_TIERS, "tier") as threads:
@@ -63,26 +63,26 @@ class Run:
             self.journal.set_state(name, ended)
         return parts
 
-    def _tier(self, tier: str) -> list[Part]:
+    def _tier(self, tier: str) -> list[JobPart]:
         return [self._part(model, tier) for model in self.models]
 
-    def _part(self, model: Path, tier: str) -> Part:
+    def _part(self, model: Path, tier: str) -> JobPart:
         group, began = self.pool.group(tier), time.monotonic()
-        self._tell(Part(str(model), tier, "running", ", ".join(self.pool.usable(tier))))
+        self._tell(JobPart(str(model), tier, "running", ", ".join(self.pool.usable(tier))))
         try:
             with labelled(f"{model.name} on {tier}"):
                 said = self.generate(model, tier, group)
             devices = _names(group)
-            part = Part(str(model), tier, "done", devices, f"{said}, {time.monotonic() - began:.1f} s")
+            part = JobPart(str(model), tier, "done", devices, f"{said}, {time.monotonic() - began:.1f} s")
         except (GputuneError, CacheError) as error:
             log.error(f"{model.name} on {tier}: {error}")
-            part = Part(str(model), tier, "failed", _names(group), str(error))
+            part = JobPart(str(model), tier, "failed", _names(group), str(error))
         finally:
             group.end()
         self._tell(part)
         return part
 
-    def _packed(self, model: Path, parts: Sequence[Part]) -> Part:
+    def _packed(self, model: Path, parts: Sequence[JobPart]) -> JobPart:
         """Write the package of a model, from what is done of it."""
         own = [part for part in parts if part.model == str(model)]
         done = [part.tier for part in own if part.state == "done"]
@@ -90,13 +90,13 @@ class Run:
         try:
             if not done:
                 raise FarmError("there is no context to put into the package")
-            part = Part(str(model), PACKAGE, "done", said=self.pack(model, done) + without)
+            part = JobPart(str(model), PACKAGE, "done", said=self.pack(model, done) + without)
         except GputuneError as error:
-            part = Part(str(model), PACKAGE, "failed", said=str(error))
+            part = JobPart(str(model), PACKAGE, "failed", said=str(error))
         self._tell(part)
         return part
 
-    def _tell(self, part: Part) -> None:
+    def _tell(self, part: JobPart) -> None:
         self.journal.tell(self.pool.job, part)
 
     def _beat(self, stop: threading.Event) -> None:
@@ -107,5 +107,5 @@ class Run:
                 log.warning(f"the journal is not updated, so the job may be listed as lost: {error}")
 
 
-def _names(group: Group) -> str:
+def _names(group: TierDevices) -> str:
     return ", ".join(sorted(group.in_use))

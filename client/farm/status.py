@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputune.client.farm.engine import Announced
 from gputune.client.farm.hosts.health import Speed
-from gputune.client.farm.jobs import Job
+from gputune.client.farm.jobs import FarmJob
 from gputune.client.pages.blocks import Block, Column, card, table, tiles
 from gputune.client.pages.document import page
 
@@ -19,7 +19,7 @@ _SHOWN = ("mhz", "temperature", "celsius", "load_1", "throttl", "clock", "busy",
 _LONGEST_STATE = 300
 
 
-def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: str, every_seconds: float) -> str:
+def farm_page(devices: Mapping[str, Announced], jobs: Sequence[FarmJob], scheduler: str, every_seconds: float) -> str:
     """Return the page as HTML. scheduler: where the farm is; every_seconds: how often it is written, 0 for once."""
     numbers = [_number(one.report.get("trials_per_minute")) for one in devices.values()]
     working = sum(bool(one.report.get("running")) for one in devices.values())
@@ -41,7 +41,7 @@ def devices_table(devices: Mapping[str, Announced]) -> Block:
     return table(_DEVICES, sorted(devices.items()))
 
 
-def jobs_table(jobs: Sequence[Job]) -> Block:
+def jobs_table(jobs: Sequence[FarmJob]) -> Block:
     """Return the table of jobs, for the page and for a terminal."""
     columns = [Column(head, itemgetter(place), wide=wide) for place, (head, wide) in enumerate(_JOBS.items())]
     return table(columns, [row for job in jobs for row in _rows(job)])
@@ -63,7 +63,7 @@ def _doing(report: Mapping[str, object]) -> str:
     return "waits for its job" if report.get("job") else "free"
 
 
-def _rows(job: Job) -> list[list[str]]:
+def _rows(job: FarmJob) -> list[list[str]]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
     first = [job.name, job.owner, began]
     if not job.parts:

@@ -8,14 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from gputune.client.model.fusion_groups import Group, fusion_groups
+from gputune.client.model.fusion_groups import FusionGroup, fusion_groups
 from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
-
-__all__ = ["Alternatives", "Group"]
 
 
 class Alternatives:
@@ -50,7 +48,7 @@ class Alternatives:
             nodes[group.task] = (*nodes.get(group.task, ()), *group.fused.nodes)
         return nodes
 
-    def gainful(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> tuple[Group, ...]:
+    def gainful(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> tuple[FusionGroup, ...]:
         """Return the groups that are faster fused, in the order of the plan: of those that share operations, the
         greater gain.
 
@@ -61,14 +59,14 @@ class Alternatives:
         """
         gains = {group: group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.groups}
         taken: set[str] = set()
-        chosen: set[Group] = set()
+        chosen: set[FusionGroup] = set()
         for group in sorted(self.groups, key=lambda each: -gains[each]):
             if gains[group] > 0 and taken.isdisjoint(group.names):
                 taken.update(group.names)
                 chosen.add(group)
         return tuple(group for group in self.groups if group in chosen)
 
-    def likely(self, limits: DeviceLimits) -> tuple[Group, ...]:
+    def likely(self, limits: DeviceLimits) -> tuple[FusionGroup, ...]:
         """Return the groups that are expected to be faster fused with default configurations: of those that share
         operations, the one that saves more launches."""
         fused = {group.task: _pays(group.task, limits) for group in self.groups}
@@ -79,7 +77,7 @@ class Alternatives:
         plain_ns = sum(time_ns(each.task) + launch_ns for each in self.plan.operations)
         return plain_ns - sum(group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.gainful(time_ns, launch_ns))
 
-    def plan_with(self, chosen: Collection[Group]) -> Plan:
+    def plan_with(self, chosen: Collection[FusionGroup]) -> Plan:
         """Return the plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in
         it.
 

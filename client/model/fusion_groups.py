@@ -27,7 +27,7 @@ FUSED_NAMES = {"input": "input", "weight": "depthwise_weight", "bias": "depthwis
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class FusionGroup:
     """Operations of a plan and the one operation that computes the same; a group is equal to itself only.
 
     `operations` are in the order in which they run. The fused one runs in the place of the last of them, and what the
@@ -64,7 +64,7 @@ class Group:
         return sum(known) - fused + (len(parts) - 1) * launch_ns
 
 
-def fusion_groups(plan: Plan) -> Iterator[Group]:
+def fusion_groups(plan: Plan) -> Iterator[FusionGroup]:
     """Yield the groups of a plan, in the order in which they run; some share operations, and only one of them can
     be."""
     reads = Counter(plan.root(name) for operation in plan.operations for name in operation.inputs.values())
@@ -91,7 +91,7 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
                     yield from _inverted_residual(expand, separable)
 
 
-def _attention(plan: Plan, values: Operation, producer: Producer) -> Group | None:
+def _attention(plan: Plan, values: Operation, producer: Producer) -> FusionGroup | None:
     """Return two products and the softmax between them, unless no kernel can be all of them."""
     zeroed = producer(values, "a", "Typed")
     if zeroed is not None and not _puts(plan, zeroed, "input1", zero=True):
@@ -127,11 +127,12 @@ def _attention(plan: Plan, values: Operation, producer: Producer) -> Group | Non
 def _puts(plan: Plan, operation: Operation, name: str, zero: bool = False) -> bool:
     """Return whether an operation puts one number, or zero, that is its input of this name, where a condition says."""
     number = plan.constants.get(operation.inputs.get(name, ""))
-    is_number = operation.task.problem.function == "where" and number is not None and number.size == 1
-    return is_number and not (zero and number.any())
+    if operation.task.problem.function != "where" or number is None or number.size != 1:
+        return False
+    return not (zero and number.any())
 
 
-def _separable(depthwise: Operation, project: Operation) -> Group | None:
+def _separable(depthwise: Operation, project: Operation) -> FusionGroup | None:
     """Return a depthwise and a pointwise convolution, unless no kernel can be both."""
     first, second = depthwise.task.problem, project.task.problem
     if (
@@ -169,7 +170,7 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
     return _group((depthwise, project), "SeparableConv", problem, inputs)
 
 
-def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
+def _inverted_residual(expand: Operation, separable: FusionGroup) -> Iterator[FusionGroup]:
     """Yield a separable convolution and the expansion in front of it."""
     first, second = expand.task.problem, separable.task.problem
     if (
@@ -209,8 +210,8 @@ def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
     yield _group((expand, *separable.operations), "InvertedResidual", problem, inputs)
 
 
-def _group(operations: tuple[Operation, ...], op: str, problem: object, inputs: Mapping[str, str]) -> Group:
+def _group(operations: tuple[Operation, ...], op: str, problem: object, inputs: Mapping[str, str]) -> FusionGroup:
     """Return the group whose fused operation has the name of the last one, which no other operation of a plan has."""
     nodes = tuple(node for operation in operations for node in operation.nodes)
     last = operations[-1]
-    return Group(operations, Operation(last.name, Task(op, problem, 1), inputs, last.output, nodes))
+    return FusionGroup(operations, Operation(last.name, Task(op, problem, 1), inputs, last.output, nodes))

@@ -179,7 +179,7 @@ class Roof:
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceView:
     """A device with its driver and settings: what was measured there compares."""
 
     number: int
@@ -219,6 +219,6 @@ class Report:
     end_to_end: tuple[Inferences, ...]
     """Of the graphs that were measured so."""
     made_at: str
-    places: tuple[Place, ...]
+    places: tuple[DeviceView, ...]
     notes: tuple[str, ...]
     """What a reader has to know, such as rows that could not be read."""

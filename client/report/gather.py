@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gputune.cache import PerformanceCache, TaskSummary, TrialRecord, Validity
-from gputune.client.report.data import Place, Report, Roof, TaskView
+from gputune.client.report.data import DeviceView, Report, Roof, TaskView
 from gputune.client.report.reading import LONGEST_NS, SHORTEST_NS, believable
 from gputune.client.report.task_view import day, task_view, under_roof, work_of_task
 from gputune.client.report.uses import Uses
@@ -79,7 +79,7 @@ def _launched(measured: _Measured, uses: Uses) -> bool:
     return any(summary.task.digest in uses.weights for summary, _ in measured)
 
 
-def _place_view(number: int, measured: _Measured, uses: Uses | None, peak: Peak, older: int) -> Place:
+def _place_view(number: int, measured: _Measured, uses: Uses | None, peak: Peak, older: int) -> DeviceView:
     weights, operations = ({}, {}) if uses is None else (uses.weights, uses.operations)
     views: list[tuple[TaskView, Work | None]] = []
     for summary, trials in measured:
@@ -97,7 +97,7 @@ def _place_view(number: int, measured: _Measured, uses: Uses | None, peak: Peak,
     timed = {view.digest for view in own}
     runs = () if uses is None else tuple(run for run in uses.runs if run.task in timed)
     validity = measured[0][0].validity
-    return Place(
+    return DeviceView(
         number=number,
         device=validity.device_name,
         facts=_facts(validity),

@@ -70,7 +70,7 @@ class AnyExecutor(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class GraphRun:
     """A loaded graph and the inferences that are asked of it: so many of them on the lines of an input list, again from
     its first line when it is used up. path: of its context; folder: of the results; keep_outputs: how many inferences
     have theirs written."""
@@ -150,7 +150,7 @@ class InPlace:
         return self._executor.run_timed(self.inputs, self.outputs)
 
 
-def result_files(job: Job, npy: bool) -> Iterator[Path]:
+def result_files(job: GraphRun, npy: bool) -> Iterator[Path]:
     """Return the files that the results of a job are written to."""
     stems = file_stems(tensor.name for tensor in job.outputs).values()
     kept = job.keep_outputs if job.extent.seconds is not None else min(job.keep_outputs, job.extent.count)
@@ -172,7 +172,7 @@ def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
                 np.save(file, as_saved(value), allow_pickle=False)
 
 
-def compared(job: Job, origin: Origin) -> dict[str, Compared]:
+def compared(job: GraphRun, origin: Origin) -> dict[str, Compared]:
     """Return what comparing the outputs of all lines with a model in onnxruntime shows, by their names. Raises
     OtherModel, ConfigError for a device that computes nothing, and where onnxruntime cannot run the model."""
     executor = job.executor
@@ -183,7 +183,7 @@ def compared(job: Job, origin: Origin) -> dict[str, Compared]:
     return compare_lines(origin, graph, lambda inputs: job.infer(inputs)[0], lines, steps_of(executor))
 
 
-def verified(job: Job, origin: Origin, found: Mapping[str, Compared]) -> str:
+def verified(job: GraphRun, origin: Origin, found: Mapping[str, Compared]) -> str:
     """Return how close outputs are to the model's, in words. Raises VerificationError, NothingCompared."""
     mode = FLOAT if isinstance(job.executor, ModelInParts) else job.executor.header.precision_mode
     check_outputs(origin, found, allowed_for(stored_in(mode)))

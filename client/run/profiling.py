@@ -13,7 +13,7 @@ from gputune.client.errors import ConfigError, TargetError
 from gputune.client.input_lists import read_inputs
 from gputune.client.outputs import writing
 from gputune.client.progress import Progress
-from gputune.client.run.net_run import InPlace, Job, median_ns
+from gputune.client.run.net_run import GraphRun, InPlace, median_ns
 from gputune.client.target.remote_executor import RemoteExecutor, Values
 from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.client.viewer.profile import graph_profile
@@ -49,7 +49,7 @@ def log_path(output_dir: Path | None) -> Path:
     return (output_dir or Path()) / FOLDER / LOG_NAME
 
 
-def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress, most_events: int = 0) -> Log:
+def record(jobs: Mapping[str, GraphRun], level: Level, path: Path, progress: Progress, most_events: int = 0) -> Log:
     """Record as many inferences of each job as it has, on the inputs of its first line, and read the log.
     most_events: how many inferences and launches are recorded at most, 0 for any number. Raises OutputError,
     ConfigError, also where not one inference of each job may be recorded, and as the executors do."""
@@ -68,7 +68,7 @@ def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress
         return _read(path)
 
 
-def _within(jobs: Mapping[str, Job], level: Level, most_events: int) -> dict[str, Job]:
+def _within(jobs: Mapping[str, GraphRun], level: Level, most_events: int) -> dict[str, GraphRun]:
     """Return the jobs with as many inferences as have so many events together, each job with the same share of them."""
     each = most_events // len(jobs)
     fewer = {}
@@ -86,13 +86,13 @@ def _within(jobs: Mapping[str, Job], level: Level, most_events: int) -> dict[str
     return fewer
 
 
-def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress) -> None:
+def _record_here(jobs: Mapping[str, GraphRun], level: Level, path: Path, progress: Progress) -> None:
     with Profiler(path, level) as profiler:
         for job in jobs.values():
             assert isinstance(job.executor, Executor)
             inputs = read_inputs(job.lines[0], job.inputs)
 
-            def infer(job: Job = job, inputs: Any = inputs) -> int:
+            def infer(job: GraphRun = job, inputs: Any = inputs) -> int:
                 if job.begin is not None:
                     job.begin()
                 return job.infer(inputs)[1]
@@ -105,7 +105,7 @@ def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Pr
             )
 
 
-def _record_parts(job: Job, model: ModelInParts, level: Level, path: Path, progress: Progress) -> None:
+def _record_parts(job: GraphRun, model: ModelInParts, level: Level, path: Path, progress: Progress) -> None:
     """Of each part, in a session of its own, because a session records all of its inferences or none."""
     inputs = read_inputs(job.lines[0], model.graph.inputs)
     with model.recording((level, path)) as recording:
@@ -114,7 +114,7 @@ def _record_parts(job: Job, model: ModelInParts, level: Level, path: Path, progr
             progress.advance(1, "")
 
 
-def _from_target(job: Job, level: Level) -> memoryview:
+def _from_target(job: GraphRun, level: Level) -> memoryview:
     executor = job.executor
     assert isinstance(executor, RemoteExecutor)
     inputs = read_inputs(job.lines[0], executor.graph.inputs)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, LoggedInference, Part, Times
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, HostPart, LoggedInference, Times
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ def account_of(inference: LoggedInference) -> Account:
     begun_ns, ended_ns = _launching(parts)
     first_ns, last_ns = (int(launches[0, 0]), int(launches[-1, 1])) if len(launches) else (begun_ns, ended_ns)
     busy_ns = int((launches[:, 1] - launches[:, 0]).sum())
-    profiler_ns = _idle(_of(parts, Part.PROFILER), launches, first_ns, last_ns)
+    profiler_ns = _idle(_of(parts, HostPart.PROFILER), launches, first_ns, last_ns)
     between_ns = last_ns - first_ns - busy_ns - profiler_ns
     return Account(
         elapsed_ns=inference.elapsed_ns,
-        host_ns=_outside(_of(parts, Part.HOST), begun_ns, ended_ns),
-        write_ns=_outside(_of(parts, Part.WRITE), begun_ns, ended_ns),
+        host_ns=_outside(_of(parts, HostPart.HOST), begun_ns, ended_ns),
+        write_ns=_outside(_of(parts, HostPart.WRITE), begun_ns, ended_ns),
         queue_ns=first_ns - begun_ns,
         kernels_ns=busy_ns,
         gaps_ns=between_ns if len(launches) else 0,
         device_ns=0 if len(launches) else between_ns,
         wake_up_ns=ended_ns - last_ns,
-        read_ns=_outside(_of(parts, Part.READ), begun_ns, ended_ns),
+        read_ns=_outside(_of(parts, HostPart.READ), begun_ns, ended_ns),
         profiler_ns=profiler_ns,
     )
 
@@ -80,7 +80,7 @@ def device_rows(inference: LoggedInference) -> Times:
     return inference.launches_ns()[:, -2:]
 
 
-def _of(parts: Times, kind: Part) -> Times:
+def _of(parts: Times, kind: HostPart) -> Times:
     """From when to when the parts of a kind were: n rows of two."""
     rows: Times = parts[parts[:, PART_KIND] == kind][:, [PART_BEGUN, PART_ENDED]]
     return rows
@@ -88,7 +88,7 @@ def _of(parts: Times, kind: Part) -> Times:
 
 def _launching(parts: Times) -> tuple[int, int]:
     """From where the host begins to enqueue to where it has noticed the end."""
-    given = np.concatenate([_of(parts, Part.ENQUEUE), _of(parts, Part.WAIT)])
+    given = np.concatenate([_of(parts, HostPart.ENQUEUE), _of(parts, HostPart.WAIT)])
     return (int(given[:, 0].min()), int(given[:, 1].max())) if len(given) else (0, 0)
 
 

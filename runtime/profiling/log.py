@@ -29,11 +29,11 @@ from gputune.runtime.profiling.records import (
     PART_ENDED,
     PART_KIND,
     Comparison,
+    HostPart,
     LoggedGraph,
     LoggedInference,
     LogHeader,
     MarkedInference,
-    Part,
     Span,
     StateSample,
     Times,
@@ -222,7 +222,7 @@ def _with_launches(inference: Inference, graph: LoggedGraph, place: str) -> Infe
         raise MalformedLog(f"{place}: {launches.size} timestamps of {count} launches")
     if len(parts) and not (
         parts[:, PART_KIND].min() >= 0
-        and parts[:, PART_KIND].max() < len(Part)
+        and parts[:, PART_KIND].max() < len(HostPart)
         and (parts[:, PART_BEGUN] <= parts[:, PART_ENDED]).all()
         and inference.begun_ns <= parts[:, PART_BEGUN].min()
         and parts[:, PART_ENDED].max() <= inference.ended_ns

@@ -46,7 +46,7 @@ INIT, FINALIZE, EXECUTE, NODE, QUEUE_WAIT, PREPROCESS, DEVICE, POSTPROCESS, DEIN
 """Event identifiers that tools of others know."""
 
 
-class Part(IntEnum):
+class HostPart(IntEnum):
     """What the host does in an inference; the numbers are those of logs."""
 
     HOST = 0
@@ -64,7 +64,7 @@ class Part(IntEnum):
 
 
 PART_KIND, PART_TENSOR, PART_BEGUN, PART_ENDED = range(4)
-"""The columns of parts: which Part, the place of the tensor among inputs (write) or outputs (read) or -1, and when."""
+"""The columns of parts: a HostPart, the place of the tensor among inputs (write) or outputs (read) or -1, and when."""
 
 
 END_NS = 1 << 60

@@ -14,7 +14,7 @@ from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.profiling.clocks import BRACKETED, ClockFit
 from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.observers import Observer
-from gputune.runtime.profiling.records import ENDED, PART_BEGUN, PART_ENDED, QUEUED, STARTED, LoggedInference, Part
+from gputune.runtime.profiling.records import ENDED, PART_BEGUN, PART_ENDED, QUEUED, STARTED, HostPart, LoggedInference
 
 T = TypeVar("T")
 now_ns = time.perf_counter_ns
@@ -28,9 +28,9 @@ class Moments:
         self.clock: ClockFit | None = None
         self.parts: list[tuple[int, int, int, int]] = []
         self.begun_ns = self.ended_ns = now_ns()
-        self.add(Part.HOST)
+        self.add(HostPart.HOST)
 
-    def add(self, part: Part, tensor: int = -1) -> None:
+    def add(self, part: HostPart, tensor: int = -1) -> None:
         """End a part, which has begun when the one before it ended."""
         begun_ns, self.ended_ns = self.ended_ns, now_ns()
         self.parts.append((part, tensor, begun_ns, self.ended_ns))
@@ -41,9 +41,9 @@ class Moments:
         read = backend.enqueue_timed(launches) if timed else None
         for bound in () if timed else launches:
             backend.enqueue(bound)
-        self.add(Part.ENQUEUE)
+        self.add(HostPart.ENQUEUE)
         backend.finish()
-        self.add(Part.WAIT)
+        self.add(HostPart.WAIT)
         if read is None:
             return
         self.times = read()
@@ -55,7 +55,7 @@ class Moments:
 
     def end(self) -> int:
         """End the inference, and return its ns."""
-        self.add(Part.HOST)
+        self.add(HostPart.HOST)
         return self.ended_ns - self.begun_ns
 
 

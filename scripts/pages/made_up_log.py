@@ -8,7 +8,7 @@ from gputune.client.viewer.schematic import GraphPlan, OperationPlan, Schematic,
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.profiling.clocks import ClockFit
 from gputune.runtime.profiling.log import LogWriter
-from gputune.runtime.profiling.records import LoggedGraph, LoggedInference, LoggedLaunch, LogHeader, Part, digest_of
+from gputune.runtime.profiling.records import HostPart, LoggedGraph, LoggedInference, LoggedLaunch, LogHeader, digest_of
 
 LAUNCHES = 40
 
@@ -37,7 +37,11 @@ def _inference(number: int) -> LoggedInference:
     queued = begun_ns + 10_000 + np.arange(LAUNCHES, dtype=np.int64) * 500
     launches = np.stack([queued, queued + 400, started, started + took_ns], axis=1)
     last = int(launches[-1, 3]) + 5_000
-    parts = [(Part.WRITE, 0, 0, 8_000), (Part.ENQUEUE, -1, 9_000, 40_000), (Part.WAIT, -1, 40_000, last - begun_ns)]
+    parts = [
+        (HostPart.WRITE, 0, 0, 8_000),
+        (HostPart.ENQUEUE, -1, 9_000, 40_000),
+        (HostPart.WAIT, -1, 40_000, last - begun_ns),
+    ]
     rows = np.array([(kind, tensor, begun_ns + a, begun_ns + b) for kind, tensor, a, b in parts], np.int64)
     return LoggedInference(
         graph=0,

@@ -14,7 +14,7 @@ from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.profiling.clocks import BRACKETED
 from gputune.runtime.profiling.levels import LEVELS, Level
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
-from gputune.runtime.profiling.records import ENDED, PART_KIND, QUEUED, STARTED, SUBMITTED, Part
+from gputune.runtime.profiling.records import ENDED, PART_KIND, QUEUED, STARTED, SUBMITTED, HostPart
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 from tests.native.test_events import NAMES
 
@@ -93,7 +93,7 @@ def test_no_more_events_are_kept_than_drivers_can(native: Native, device: Device
         log = log_of(profile.take())
     for one in log.inferences:
         assert one.launches.shape == (count, 2) and (np.diff(one.launches.ravel()) >= 0).all()
-        assert [*one.parts[:, PART_KIND]].count(Part.PROFILER) == 2
+        assert [*one.parts[:, PART_KIND]].count(HostPart.PROFILER) == 2
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 1 << 50, -1_000_000_000])

@@ -3,10 +3,10 @@
 import click
 
 from gputune.client.cli.cache import explain, look, travel, upkeep
-from gputune.client.cli.groups import Group
+from gputune.client.cli.groups import CommandGroup
 
 
-@click.group("performance-cache", cls=Group)
+@click.group("performance-cache", cls=CommandGroup)
 def command() -> None:
     """Show, move and clean up performance caches."""
 

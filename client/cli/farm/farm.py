@@ -3,10 +3,10 @@
 import click
 
 from gputune.client.cli.farm import look, serve, tune
-from gputune.client.cli.groups import Group
+from gputune.client.cli.groups import CommandGroup
 
 
-@click.group("farm", cls=Group)
+@click.group("farm", cls=CommandGroup)
 def command() -> None:
     """Tune many models on many devices.
 

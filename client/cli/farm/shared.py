@@ -10,7 +10,7 @@ import click
 
 from gputune.cache import with_companions
 from gputune.client.farm.certificates import Certificates
-from gputune.client.farm.dask_engine import DEFAULT_PORT, Place
+from gputune.client.farm.dask_engine import DEFAULT_PORT, SchedulerAddress
 from gputune.client.farm.jobs import Journal
 from gputune.client.folders import default_farm_dir
 from gputune.client.options.files import SearchedFolder, files_of_command
@@ -24,9 +24,9 @@ class FarmFolder:
 
     path: Path
 
-    def place(self, address: str) -> Place:
+    def place(self, address: str) -> SchedulerAddress:
         """Return where a scheduler is. Raises FarmError."""
-        return Place.parse(address, Certificates(self.path))
+        return SchedulerAddress.parse(address, Certificates(self.path))
 
     @property
     def journal(self) -> Journal:

@@ -22,9 +22,9 @@ from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Engine, FarmError
 from gputune.client.farm.hosts.hosting import hosted
-from gputune.client.farm.jobs import PACKAGE, Part
+from gputune.client.farm.jobs import PACKAGE, JobPart
 from gputune.client.farm.local_engine import LocalEngine
-from gputune.client.farm.pool import Group, Pool
+from gputune.client.farm.pool import Pool, TierDevices
 from gputune.client.farm.run import Run
 from gputune.client.generation.generator import generate
 from gputune.client.model.op_packages import in_use, load_packages
@@ -107,7 +107,7 @@ def _check(
 
 def _run(
     stack: ExitStack, asked: Asked, job: str, farm: FarmFolder, scheduler: str | None, devices: Sequence[str]
-) -> list[Part]:
+) -> list[JobPart]:
     requests = asked.requests()
     stack.enter_context(in_use(load_packages(asked.op_packages)))  # by all tiers, the last of which ends last
     engine = _engine(stack, farm, scheduler, devices)
@@ -118,7 +118,7 @@ def _run(
     asked.tell_files(files_of_command(), tiers)
     log.info(f"{len(requests)} models on {len(tiers)} tiers: {', '.join(tiers)}")
 
-    def generated(model: Path, tier: str, group: Group) -> str:
+    def generated(model: Path, tier: str, group: TierDevices) -> str:
         request = replace(requests[model], binary_file=asked.context(model, tier))
         totals = generate(request, os.environ, LoggedProgress(), group)["totals"]
         return f"{totals['tasks']} tasks, {totals['cache_hits']} known"
@@ -147,7 +147,7 @@ def _engine(stack: ExitStack, farm: FarmFolder, scheduler: str | None, devices: 
     return engine
 
 
-def _conclude(context: click.Context, asked: Asked, job: str, parts: Sequence[Part]) -> None:
+def _conclude(context: click.Context, asked: Asked, job: str, parts: Sequence[JobPart]) -> None:
     for part in parts:
         model = Path(part.model)
         what = f"{model.name} on {part.tier}" if part.tier != PACKAGE else str(asked.package(model))

@@ -46,7 +46,7 @@ class Capture:
 
 
 @dataclass(frozen=True)
-class Place:
+class OperationLaunches:
     """Which launches of the graph are an operation's, and the buffers that they use, by the kernel's names for them."""
 
     launches: slice
@@ -67,7 +67,7 @@ class Captures:
             self.graph = file.graph_named(plan.name)
         self._places = list(_places(plan, outcomes, self.graph))
 
-    def place(self, operation: int) -> Place:
+    def place(self, operation: int) -> OperationLaunches:
         """Of the operation at that place in the plan."""
         return self._places[operation]
 
@@ -173,7 +173,7 @@ def _copying(ref: BufferRef, output: int, program: int) -> LaunchRecord:
     return LaunchRecord(f"capture {output}", "", program, "copy_tensor", (chunks,), (1,), arguments)
 
 
-def _places(plan: Plan, outcomes: Outcomes, graph: GraphRecord) -> Iterator[Place]:
+def _places(plan: Plan, outcomes: Outcomes, graph: GraphRecord) -> Iterator[OperationLaunches]:
     first = 0
     for operation in plan.operations:
         kernels = _kernels(operation, outcomes)
@@ -184,7 +184,7 @@ def _places(plan: Plan, outcomes: Outcomes, graph: GraphRecord) -> Iterator[Plac
             for name, argument in zip(names, launch.arguments, strict=True)
             if isinstance(name, str) and isinstance(argument, BufferRef)
         }
-        yield Place(launches, refs)
+        yield OperationLaunches(launches, refs)
 
 
 def _kernels(operation: Operation, outcomes: Outcomes) -> list[Sequence[str | Scalar]]:

@@ -22,7 +22,7 @@ from gputune.client.pages.drawing import (
 from gputune.client.pages.drawing import roofline as roofline_drawing
 from gputune.client.pages.intervals import Bar, Row, intervals
 from gputune.client.pages.scales import digits, log_scale, percent, time_text
-from gputune.client.report.data import Place, Roofline, TaskView, Timed
+from gputune.client.report.data import DeviceView, Roofline, TaskView, Timed
 
 SETTLED = 0.95
 """The share of the best at which a search counts as nearly there."""
@@ -113,7 +113,7 @@ def _bar(name: str, timed: Timed) -> Bar:
     return Bar(timed.median_ns, name, low, high, timed.samples_ns)
 
 
-def roofline(place: Place, only: TaskView | None = None) -> Block | None:
+def roofline(place: DeviceView, only: TaskView | None = None) -> Block | None:
     """Draw operations per second by operations per byte, under the roof; one task among all, or each with a link. Tasks
     of other models are faint: they may have drawn the roof."""
     every = [*place.tasks, *place.others]
@@ -124,7 +124,7 @@ def roofline(place: Place, only: TaskView | None = None) -> Block | None:
     return roofline_drawing("Roofline: GFLOP/s by operations per byte", roof.gflops, roof.gb_per_s, points)
 
 
-def _point(task: TaskView, line: Roofline, place: Place, only: TaskView | None) -> RooflinePoint:
+def _point(task: TaskView, line: Roofline, place: DeviceView, only: TaskView | None) -> RooflinePoint:
     mine = task is only or (only is None and task in place.tasks)
     style = "point" if mine else "faint"
     if only is not None:
@@ -133,7 +133,7 @@ def _point(task: TaskView, line: Roofline, place: Place, only: TaskView | None) 
     return RooflinePoint(line.intensity, line.gflops, style, name, anchor_of(task, place))
 
 
-def anchor_of(task: TaskView, place: Place) -> str:
+def anchor_of(task: TaskView, place: DeviceView) -> str:
     """Return where on the page a task is: digits only, and the same on every page of this cache."""
     return f"t{place.number}-{task.digest[:16]}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gputune.client.options.tuning import RULE
 from gputune.client.pages.blocks import Block, Cell, Column, Run, bar, card, fold, run, shares, table, text
 from gputune.client.pages.scales import counted, digits, percent, time_text
-from gputune.client.report.data import Inferences, Place, Report, WholeContext
+from gputune.client.report.data import DeviceView, Inferences, Report, WholeContext
 from gputune.client.report.sections.charts import anchor_of
 from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN
 
@@ -112,7 +112,7 @@ class _Part:
     time_ns: float
 
 
-def layers(place: Place) -> Block | None:
+def layers(place: DeviceView) -> Block | None:
     """Return the operations of each graph in the order in which they run: their tuned times as parts of one bar, and
     default and tuned time of each in a row of its own."""
     tasks = {task.digest: task for task in place.tasks}

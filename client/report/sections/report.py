@@ -22,7 +22,7 @@ from gputune.client.pages.blocks import (
 )
 from gputune.client.pages.document import page
 from gputune.client.pages.scales import counted, digits, time_text
-from gputune.client.report.data import PHASES, Place, Report, TaskView
+from gputune.client.report.data import PHASES, DeviceView, Report, TaskView
 from gputune.client.report.sections.charts import anchor_of, roofline
 from gputune.client.report.sections.inferences import inferences, layers
 from gputune.client.report.sections.tasks import gain_text, phases, section
@@ -56,7 +56,7 @@ _EXPLAINED = (
 )
 
 
-def _place(place: Place, report: Report) -> Block | None:
+def _place(place: DeviceView, report: Report) -> Block | None:
     lines = ["; ".join(f"{name}: {value}" for name, value in place.facts.items())]
     if place.missing:
         lines.append(f"Not measured here: {counted(place.missing, 'task')} of the context.")
@@ -67,7 +67,7 @@ def _place(place: Place, report: Report) -> Block | None:
     return group("section", *said, *own, _others(place), title=place.device)
 
 
-def _own(place: Place, measured: bool) -> Iterator[Block | None]:
+def _own(place: DeviceView, measured: bool) -> Iterator[Block | None]:
     """Yield what belongs to the context, or all tasks where there is none."""
     yield tiles(*_tiles(place, measured))
     yield layers(place)
@@ -76,7 +76,7 @@ def _own(place: Place, measured: bool) -> Iterator[Block | None]:
     yield group("tasks", *(section(task, place) for task in place.tasks), title="Task by task")
 
 
-def _others(place: Place) -> Block | None:
+def _others(place: DeviceView) -> Block | None:
     """Return the tasks of other models, folded away."""
     if not place.others:
         return None
@@ -95,7 +95,7 @@ def _spent(tasks: Sequence[TaskView]) -> float:
     return sum(sum(task.spent_ns.values()) for task in tasks)
 
 
-def _tiles(place: Place, measured: bool) -> Iterator[tuple[str, str, str]]:
+def _tiles(place: DeviceView, measured: bool) -> Iterator[tuple[str, str, str]]:
     trials, failed = _trials(place.tasks), sum(task.failed for task in place.tasks)
     spent, untold = _spent(place.tasks), sum(task.untold for task in place.tasks)
     if place.before_ns and place.after_ns:
@@ -117,7 +117,7 @@ def _tiles(place: Place, measured: bool) -> Iterator[tuple[str, str, str]]:
     yield "Time spent on trials", time_text(spent) if spent else "not recorded", missing
 
 
-def _tasks(tasks: Sequence[TaskView], place: Place) -> Block:
+def _tasks(tasks: Sequence[TaskView], place: DeviceView) -> Block:
     weighed = any(task.weight for task in tasks)
     total = sum(_model_ns(task) for task in tasks) or 1.0
     columns = [Column("Task", lambda task: _named(task, place, weighed))]
@@ -141,7 +141,7 @@ def _tasks(tasks: Sequence[TaskView], place: Place) -> Block:
     return table(columns, tasks, filtered=True)
 
 
-def _named(task: TaskView, place: Place, weighed: bool) -> Cell:
+def _named(task: TaskView, place: DeviceView, weighed: bool) -> Cell:
     words = f"{task.words}; compared, not in the context" if weighed and not task.weight else task.words
     return Cell([run(task.title, link=anchor_of(task, place)), run(words, "sub")], task.title)
 
@@ -150,7 +150,7 @@ def _model_ns(task: TaskView) -> float:
     return (task.tuned.median_ns if task.tuned else 0.0) * (task.weight or 0)
 
 
-def _roof_note(place: Place) -> str:
+def _roof_note(place: DeviceView) -> str:
     if place.roof is None:
         return ""
     roof = place.roof
@@ -161,7 +161,7 @@ def _roof_note(place: Place) -> str:
     return said + (f" Not shown: {counted(bare, 'task')} without arithmetic." if bare else "") + faint
 
 
-def _overall(place: Place) -> Iterator[Block | None]:
+def _overall(place: DeviceView) -> Iterator[Block | None]:
     """Yield time by phase and failures by name, over all tasks."""
     spent = {phase: sum(task.spent_ns.get(phase, 0.0) for task in place.tasks) for phase in PHASES}
     failures: dict[str, list[tuple[TaskView, int, str]]] = {}
@@ -178,5 +178,5 @@ def _overall(place: Place) -> Iterator[Block | None]:
     yield group("", failed, title="Failures by name")
 
 
-def _example(place: Place, task: TaskView, _: int, message: str) -> Text:
+def _example(place: DeviceView, task: TaskView, _: int, message: str) -> Text:
     return [run(task.title, link=anchor_of(task, place)), f": {message}"]

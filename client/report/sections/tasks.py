@@ -21,7 +21,7 @@ from gputune.client.pages.blocks import (
     text,
 )
 from gputune.client.pages.scales import counted, digits, percent, time_range, time_text
-from gputune.client.report.data import PHASES, Place, TaskView, Timed, Value
+from gputune.client.report.data import PHASES, DeviceView, TaskView, Timed, Value
 from gputune.client.report.problems import value_in_words
 from gputune.client.report.sections.charts import anchor_of, best_so_far, explored, nearly_there, roofline, versus
 from gputune.client.tuning.measuring.intervals import WANTED, Interval
@@ -39,7 +39,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
 """Show the resources of kernels, as the driver says them, in columns: their heads and hints."""
 
 
-def section(task: TaskView, place: Place) -> Block:
+def section(task: TaskView, place: DeviceView) -> Block:
     """Return a task that can be opened."""
     timed = [time_text(task.tuned.median_ns), ", ", *gain_text(task)] if task.tuned else ["nothing works"]
     title = [run(task.title, "strong"), run(task.words, "sub"), run(timed, "end")]

@@ -11,7 +11,7 @@ from gputune.client.tuning.measuring.intervals import median_interval
 from gputune.client.viewer.analysis.roofline import RooflineRow
 from gputune.client.viewer.profile import OperationTimes
 from gputune.client.viewer.schematic import OperationPlan
-from gputune.client.viewer.sections.shown import Group, Shown
+from gputune.client.viewer.sections.shown import OperationGroup, Shown
 
 MOST_OPERATIONS = 1000
 MOST_NAMES = 40
@@ -77,7 +77,7 @@ def _of(known: Mapping[str, Any], value: Callable[[Any], Any]) -> Callable[[Oper
     return lambda one: value(known[one.name]) if one.name in known else None
 
 
-def _gain_ns(group: Group, placed: Mapping[str, RooflineRow]) -> float:
+def _gain_ns(group: OperationGroup, placed: Mapping[str, RooflineRow]) -> float:
     return sum(placed[one.name].gain_ns for one in group.operations if one.name in placed)
 
 
@@ -89,7 +89,7 @@ def _named(one: OperationTimes, shown: Shown) -> Cell:
 def _share(shown: Shown, most_ns: int) -> Column:
     """Return the column of shares of the inferences; its bar is full for the row with the most."""
 
-    def cell(one: Group | OperationTimes) -> Cell:
+    def cell(one: OperationGroup | OperationTimes) -> Cell:
         share = shown.graph.share(one.total_ns)
         return Cell([tenths(share), bar(one.total_ns / most_ns if most_ns > 0 else 0.0)], share)
 

@@ -22,7 +22,7 @@ COLOURS = 8
 
 
 @dataclass(frozen=True)
-class Group:
+class OperationGroup:
     """Operations of one kind. colour: a class of the style; mean_ns, median_ns: of their sum in an inference;
     total_ns: of all inferences with timestamps."""
 
@@ -45,7 +45,7 @@ class Shown:
     findings: Sequence[Finding]
     path: CriticalPath | None
     roofline: Roofline | None
-    groups: Sequence[Group]
+    groups: Sequence[OperationGroup]
     group_of: Mapping[str, int]
     place_of: Mapping[str, int]
     plans: Mapping[str, OperationPlan]
@@ -86,10 +86,10 @@ def shown(profile: Profile, graph: GraphProfile, anchor: str) -> Shown:
     )
 
 
-def _group(name: str, operations: Sequence[OperationTimes], colour: str) -> Group:
+def _group(name: str, operations: Sequence[OperationTimes], colour: str) -> OperationGroup:
     times_ns = np.sum([one.times_ns for one in operations], axis=0)
     mean_ns, median_ns = (float(np.mean(times_ns)), float(np.median(times_ns))) if len(times_ns) else (0.0, 0.0)
-    return Group(name, colour, operations, mean_ns, median_ns, sum(one.total_ns for one in operations))
+    return OperationGroup(name, colour, operations, mean_ns, median_ns, sum(one.total_ns for one in operations))
 
 
 def _colour(number: int) -> str:

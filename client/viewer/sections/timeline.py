@@ -11,7 +11,7 @@ import numpy as np
 from gputune.client.pages.blocks import Block
 from gputune.client.pages.scales import time_text
 from gputune.client.viewer.sections.shown import Shown
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, PART_TENSOR, LoggedInference, Part
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, PART_TENSOR, HostPart, LoggedInference
 
 MOST_INFERENCES = 12
 MOST_SLICES = 20_000
@@ -60,7 +60,7 @@ def timeline(shown: Shown, begun_ns: int) -> Block:
             for one in shown.graph.operations
         ],
         "groups": [[group.colour, group.name] for group in shown.groups],
-        "kinds": [[f"part-{part.name.lower()}", _PART_NAMES[part]] for part in Part],
+        "kinds": [[f"part-{part.name.lower()}", _PART_NAMES[part]] for part in HostPart],
         "launches": [shown.place_of[launch.operation] for launch in graph.launches],
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
@@ -69,12 +69,12 @@ def timeline(shown: Shown, begun_ns: int) -> Block:
 
 
 _PART_NAMES = {
-    Part.HOST: "host",
-    Part.WRITE: "write",
-    Part.ENQUEUE: "enqueue",
-    Part.WAIT: "wait",
-    Part.READ: "read",
-    Part.PROFILER: "profiler",
+    HostPart.HOST: "host",
+    HostPart.WRITE: "write",
+    HostPart.ENQUEUE: "enqueue",
+    HostPart.WAIT: "wait",
+    HostPart.READ: "read",
+    HostPart.PROFILER: "profiler",
 }
 
 

@@ -15,9 +15,9 @@ from gputune.runtime.profiling.records import (
     PART_ENDED,
     PART_KIND,
     PART_TENSOR,
+    HostPart,
     LoggedInference,
     MarkedInference,
-    Part,
     Span,
     Times,
 )
@@ -47,7 +47,7 @@ class HostTracks:
         begun_ns, ended_ns, layout = _layout(shown)
         labels = [self._label(shown.graph, "marked" if isinstance(one, MarkedInference) else one.form, -1)]
         for kind, tensor in one.parts[:, [PART_KIND, PART_TENSOR]].tolist():
-            labels.append(self._label(shown.graph, Part(kind).name.lower(), tensor))
+            labels.append(self._label(shown.graph, HostPart(kind).name.lower(), tensor))
         tracks = self._tracks[one.thread][self._placed[shown.place] :]
         yield from laid_out(tracks, layout, Slices(tracks[0], labels, begun_ns, ended_ns, _numbers(one)))
 
@@ -102,7 +102,7 @@ def _label(graph: GraphProfile, name: str, tensor: int) -> Label:
     return Label(f"{name} {which}", "host", {"bytes": nbytes})
 
 
-_KINDS = {kind.name.lower() for kind in Part}
+_KINDS = {kind.name.lower() for kind in HostPart}
 
 
 def _numbers(one: LoggedInference) -> Numbers:

@@ -20,7 +20,7 @@ from gputune.client.errors import TargetError
 from gputune.client.farm import dask_engine
 from gputune.client.farm.certificates import Certificates, create
 from gputune.client.farm.connection import FarmConnection
-from gputune.client.farm.dask_engine import DaskEngine, Place
+from gputune.client.farm.dask_engine import DaskEngine, SchedulerAddress
 from gputune.client.farm.engine import Call, DeviceGone, FarmError
 from gputune.client.farm.pool import Pool
 from gputune.server.protocol.messages import Progress, UploadBuffer
@@ -67,10 +67,13 @@ def test_members_of_a_farm_measure_on_it_and_end_it(
     where = f"127.0.0.1:{port}"
     scheduler = start("scheduler", "--tls", "--port", port, "--dashboard_port", "0")
     for place, said in (
-        (Place.parse(where, made), "closed the connection, perhaps because it needs certificates; write tls://"),
-        (Place.parse(f"tls://{where}", others), "its certificate is not valid in this farm"),
         (
-            Place("127.0.0.1", port, stranger),
+            SchedulerAddress.parse(where, made),
+            "closed the connection, perhaps because it needs certificates; write tls://",
+        ),
+        (SchedulerAddress.parse(f"tls://{where}", others), "its certificate is not valid in this farm"),
+        (
+            SchedulerAddress("127.0.0.1", port, stranger),
             "closed the connection, perhaps because it does not accept this machine's",
         ),
     ):
@@ -83,7 +86,7 @@ def test_members_of_a_farm_measure_on_it_and_end_it(
     def fail(progress: Progress) -> None:
         raise LookupError("the caller's own")
 
-    with DaskEngine(Place.parse(f"tls://{where}", made)) as engine, Pool(engine, "job") as pool:
+    with DaskEngine(SchedulerAddress.parse(f"tls://{where}", made)) as engine, Pool(engine, "job") as pool:
         assert pool.tiers() == [TIER]
         client = pool.group(TIER).connect_all()[0]
         large = np.arange(1 << 19, dtype=np.float32)  # in a frame of 2 MiB
@@ -104,7 +107,7 @@ def test_members_of_a_farm_measure_on_it_and_end_it(
     assert scheduler.wait(PATIENCE_SECONDS) == 0
     monkeypatch.setattr(dask_engine, "CONNECT_SECONDS", 1.0)
     with pytest.raises(FarmError, match="no scheduler"):
-        DaskEngine(Place.parse(f"tls://{where}", made))
+        DaskEngine(SchedulerAddress.parse(f"tls://{where}", made))
 
 
 @night
@@ -115,11 +118,11 @@ def test_a_scheduler_without_certificates_says_so_to_who_has_some_and_nothing_it
     where, asked = f"127.0.0.1:{port}", ("scheduler", "--port", port, "--dashboard_port", "0")
     scheduler = start(*asked, stderr=subprocess.PIPE)
     with pytest.raises(FarmError, match="does not use TLS; drop tls://"):
-        DaskEngine(Place.parse(f"tls://{where}", made))
+        DaskEngine(SchedulerAddress.parse(f"tls://{where}", made))
     second = gputune("farm", *asked, "--farm_dir", tmp_path)
     assert (second.code, len(second.err.splitlines())) == (4, 1), second.err
     assert "in use; --port chooses another" in second.err
-    with DaskEngine(Place.parse(where, made)) as engine:
+    with DaskEngine(SchedulerAddress.parse(where, made)) as engine:
         assert not engine.devices()
         engine.stop_scheduler()
     assert scheduler.stderr is not None and scheduler.stderr.read() == ""
@@ -136,7 +139,7 @@ def test_a_worker_and_a_scheduler_are_killed_and_come_back(start: Start, tmp_pat
     where = f"127.0.0.1:{unused_port()}"
     scheduler = start("scheduler", "--port", where.rpartition(":")[2])
     first = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
-    engine = DaskEngine(Place.parse(where, Certificates(tmp_path)))
+    engine = DaskEngine(SchedulerAddress.parse(where, Certificates(tmp_path)))
     with engine, Pool(engine, "job") as pool:
         assert pool.tiers() == [TIER]
         assert measured(pool) == "ok"
@@ -156,7 +159,7 @@ def test_a_worker_that_falls_silent_is_lost_until_it_is_heard_of(start: Start, t
     where = f"127.0.0.1:{unused_port()}"
     start("scheduler", "--port", where.rpartition(":")[2])
     worker = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
-    with DaskEngine(Place.parse(where, Certificates(tmp_path))) as engine, Pool(engine, "job") as pool:
+    with DaskEngine(SchedulerAddress.parse(where, Certificates(tmp_path))) as engine, Pool(engine, "job") as pool:
         assert measured(pool) == "ok"
         worker.send_signal(signal.SIGSTOP)  # its connections stay
         with pytest.raises(DeviceGone):
@@ -171,7 +174,7 @@ def test_what_a_worker_has_told_before_it_is_lost_is_heard(start: Start, tmp_pat
     start("scheduler", "--port", where.rpartition(":")[2])
     worker = start("worker", "--device", "waiting", "--name", "a", "--scheduler", where)
     heard: list[int | None] = []
-    with DaskEngine(Place.parse(where, Certificates(tmp_path))) as engine:
+    with DaskEngine(SchedulerAddress.parse(where, Certificates(tmp_path))) as engine:
 
         def hear(progress: Progress) -> None:
             heard.append(progress.variant)

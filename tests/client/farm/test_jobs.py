@@ -25,12 +25,12 @@ from gputune.client.farm.certificates import (
     add_member,
     create,
 )
-from gputune.client.farm.dask_engine import Place
+from gputune.client.farm.dask_engine import SchedulerAddress
 from gputune.client.farm.engine import FarmError
 from gputune.client.farm.hosts import hosting
-from gputune.client.farm.jobs import LOST_SECONDS, Journal, Part
+from gputune.client.farm.jobs import LOST_SECONDS, JobPart, Journal
 from gputune.client.farm.local_engine import LocalEngine
-from gputune.client.farm.pool import Group, Pool
+from gputune.client.farm.pool import Pool, TierDevices
 from gputune.client.farm.run import Run
 from gputune.runtime.context.package import open_package
 from tests.client import models
@@ -44,11 +44,11 @@ def test_a_job_is_lost_when_it_is_not_heard_of_and_can_go_on(tmp_path: Path, mon
     journal = Journal(tmp_path / "farm" / "jobs.sqlite")
     assert journal.jobs() == []
     name = journal.begin({"models": ["m.onnx"]}, "me")
-    journal.tell(name, Part("m.onnx", "a", "queued"))
-    journal.tell(name, Part("m.onnx", "a", "done", "d0, d1", "4 tasks"))
+    journal.tell(name, JobPart("m.onnx", "a", "queued"))
+    journal.tell(name, JobPart("m.onnx", "a", "done", "d0, d1", "4 tasks"))
     job = journal.job(name)
     assert (job.asked, job.owner, job.state, job.parts) == (
-        {"models": ["m.onnx"]}, "me", "running", (Part("m.onnx", "a", "done", "d0, d1", "4 tasks"),)
+        {"models": ["m.onnx"]}, "me", "running", (JobPart("m.onnx", "a", "done", "d0, d1", "4 tasks"),)
     )  # fmt: skip
     with pytest.raises(FarmError, match="is running"):
         journal.again(name)
@@ -90,11 +90,11 @@ def test_a_job_of_the_future_is_lost_as_one_of_the_past_is(tmp_path: Path, monke
 def test_a_journal_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> None:
     path = tmp_path / "jobs.sqlite"
     code = (
-        "import sys, itertools; from pathlib import Path; from gputune.client.farm.jobs import Journal, Part\n"
+        "import sys, itertools; from pathlib import Path; from gputune.client.farm.jobs import Journal, JobPart\n"
         "journal = Journal(Path(sys.argv[1]))\n"
         "for number in itertools.count():\n"
         "    name = journal.begin({'models': [number]}, 'me')\n"
-        "    for model in range(20): journal.tell(name, Part(str(model), 'a', 'done', 'd', 'x' * 500))\n"
+        "    for model in range(20): journal.tell(name, JobPart(str(model), 'a', 'done', 'd', 'x' * 500))\n"
         "    if not number: print('first', flush=True)"
     )
     for _ in range(2):
@@ -137,7 +137,7 @@ def test_a_job_goes_on_being_heard_of_after_its_journal_could_not_be_written(
             if len(heard) == 1:
                 raise FarmError("the journal of jobs x cannot be used: database or disk is full")
 
-    def generated(model: Path, tier: str, group: Group) -> str:
+    def generated(model: Path, tier: str, group: TierDevices) -> str:
         assert becomes(lambda: len(heard) >= 3)
         return "tuned"
 
@@ -151,17 +151,17 @@ def test_a_job_goes_on_being_heard_of_after_its_journal_could_not_be_written(
 
 def test_beyond_this_machine_certificates_are_needed(tmp_path: Path) -> None:
     none = Certificates(tmp_path)
-    assert [str(Place.parse(text, none)) for text in ("localhost:1", "127.0.0.1", "[::1]:7")] == [
+    assert [str(SchedulerAddress.parse(text, none)) for text in ("localhost:1", "127.0.0.1", "[::1]:7")] == [
         "tcp://localhost:1",
         "tcp://127.0.0.1:8786",
         "tcp://[::1]:7",
     ]
     for text in ("10.0.0.1:8786", "0.0.0.0", "[::]:7", "farm.example:1", "tls://127.0.0.1:1"):
         with pytest.raises(FarmError, match=r"certificates are needed: .*`gputune farm init` makes it"):
-            Place.parse(text, none)
+            SchedulerAddress.parse(text, none)
     for text in ("", "http://127.0.0.1", "127.0.0.1:x", "tcp://10.0.0.1:1"):
         with pytest.raises(FarmError, match=r"not the address|TLS only"):
-            Place.parse(text, none)
+            SchedulerAddress.parse(text, none)
 
 
 def _valid(first: datetime, last: datetime) -> Callable[[Certificates], object]:
@@ -238,13 +238,13 @@ def test_certificates_with_which_none_is_a_member_are_refused_before_they_are_us
     with pytest.raises(FarmError, match=said):
         made.check()
     with pytest.raises(FarmError, match=f"tls://127.0.0.1:1 uses TLS, so certificates are needed: .*{said}"):
-        Place.parse("tls://127.0.0.1:1", made)
+        SchedulerAddress.parse("tls://127.0.0.1:1", made)
 
 
 def test_certificates_are_made_once_and_their_key_is_ones_own(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     made = create(tmp_path / "farm")
-    assert str(Place.parse("10.0.0.1:1", made)) == "tls://10.0.0.1:1"
+    assert str(SchedulerAddress.parse("10.0.0.1:1", made)) == "tls://10.0.0.1:1"
     assert {path.stat().st_mode & 0o077 for path in made.folder.iterdir()} == {0}
     with pytest.raises(FarmError, match="exists already"):
         create(tmp_path / "farm")

@@ -6,7 +6,7 @@ import pytest
 
 from gputune.client.cli.tables import print_block
 from gputune.client.farm.engine import Announced
-from gputune.client.farm.jobs import Job, Part
+from gputune.client.farm.jobs import FarmJob, JobPart
 from gputune.client.farm.status import devices_table, farm_page, jobs_table
 from tests.client.farm.conftest import MakeHost
 from tests.client.pages.reading import Page, cells, words
@@ -27,7 +27,7 @@ def test_a_narrow_terminal_leaves_out_what_a_narrow_page_does(
 
 def test_a_job_that_has_not_begun_shows_what_it_asks_for() -> None:
     asked = {"models": ["/m/net.onnx", "/m/two.onnx"], "tiers": ["null-cu1"]}
-    block = jobs_table([Job("j2", "me", asked, "failed", 0.0, 0.0)])
+    block = jobs_table([FarmJob("j2", "me", asked, "failed", 0.0, 0.0)])
     assert cells(block) == [["j2", "me", "1970-01-01 00:00:00", "net.onnx, two.onnx", "null-cu1", "failed", "", ""]]
 
 
@@ -37,8 +37,8 @@ def test_the_page_shows_devices_and_jobs_whatever_they_are_called(make_host: Mak
     state = {"gpu_mhz": 900, "perf_profiles": {"burst": 2}, "votes": {"cpu <i>": vote}}
     busy = {**host.report(), "running": "Conv <b>", "trials_per_minute": 41, "job": "j1", "state": state}
     devices = {"a": replace(host.announced, report=busy), "b": replace(host.announced, name="b", report={"speed": "x"})}
-    part = Part("/m/<i>.onnx", "null-cu1", "queued")
-    page = farm_page(devices, [Job("j1", "me", {}, "running", 0.0, 0.0, (part,))], "127.0.0.1:8786", 2)
+    part = JobPart("/m/<i>.onnx", "null-cu1", "queued")
+    page = farm_page(devices, [FarmJob("j1", "me", {}, "running", 0.0, 0.0, (part,))], "127.0.0.1:8786", 2)
     said = words(Page(page).blocks)
     for shown in ("Conv <b>", "<i>.onnx", "41", "gpu mhz 900", "perf profiles burst 2", VOTES, "at work", "free"):
         assert shown in said

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from gputune.client.farm.certificates import Certificates, create
-from gputune.client.farm.dask_engine import DaskEngine, Place
+from gputune.client.farm.dask_engine import DaskEngine, SchedulerAddress
 from tests.strategies.changes import mutated_bytes
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS, becomes
@@ -87,5 +87,5 @@ def test_nothing_is_executed_for_strangers(port: int, tmp_path: Path) -> None:
     members = Certificates(tmp_path)
     answer(port, shown(members), exploit(marked))
     assert becomes(marked.exists), "it would be made for strangers, too, if they were served"
-    with DaskEngine(Place.parse(f"tls://127.0.0.1:{port}", members)) as engine:
+    with DaskEngine(SchedulerAddress.parse(f"tls://127.0.0.1:{port}", members)) as engine:
         assert not engine.devices()

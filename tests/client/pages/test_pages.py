@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputune.client.farm.engine import Announced
-from gputune.client.farm.jobs import Job, Part
+from gputune.client.farm.jobs import FarmJob, JobPart
 from gputune.client.farm.status import farm_page
 from gputune.client.pages import blocks
 from gputune.client.pages.document import page
@@ -36,7 +36,7 @@ def hostile_farm() -> str:
     told = {"running": HOSTILE, "problem": "", "state": {f"clock {HOSTILE}": 1}, "trials": "x"}
     devices = {name: Announced(name, EVIL[0], {}, {}, True, told) for name in EVIL[:4]}
     return farm_page(
-        devices, [Job(*EVIL[:2], {}, "running", 0.0, 0.0, (Part(EVIL[0], HOSTILE, "queued"),))], EVIL[3], 2
+        devices, [FarmJob(*EVIL[:2], {}, "running", 0.0, 0.0, (JobPart(EVIL[0], HOSTILE, "queued"),))], EVIL[3], 2
     )
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
-from gputune.client.report.data import Place, TaskView
+from gputune.client.report.data import DeviceView, TaskView
 from gputune.client.report.gather import Peak, gather
 from gputune.kernels.family import problem_to_dict
 from stress import made_up_cache
@@ -12,7 +12,7 @@ from stress import made_up_cache
 HAND = TaskKey(op="MatMul", problem=problem_to_dict(made_up_cache.TASKS[3].problem))
 
 
-def view(place: Place, task: made_up_cache.MadeUp) -> TaskView:
+def view(place: DeviceView, task: made_up_cache.MadeUp) -> TaskView:
     return next(one for one in place.tasks if one.digest == task.key.digest)
 
 

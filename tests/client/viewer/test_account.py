@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.client.viewer.account import account_of, total
-from gputune.runtime.profiling.records import LoggedInference, Part
+from gputune.runtime.profiling.records import HostPart, LoggedInference
 from tests.runtime.profiling.made_up import inference
 
 TIMES = st.integers(0, 10**9)
@@ -38,7 +38,12 @@ def test_the_rows_add_up_to_the_inference(kernels_ns: list[int], gap_ns: int, wr
 
 
 def test_without_timestamps_the_device_has_the_time() -> None:
-    parts = [(Part.WRITE, 0, 10, 20), (Part.ENQUEUE, -1, 20, 50), (Part.WAIT, -1, 50, 90), (Part.READ, 0, 90, 95)]
+    parts = [
+        (HostPart.WRITE, 0, 10, 20),
+        (HostPart.ENQUEUE, -1, 20, 50),
+        (HostPart.WAIT, -1, 50, 90),
+        (HostPart.READ, 0, 90, 95),
+    ]
     whole = LoggedInference(0, 0, 1, "persistent", 5, 100, np.array(parts, np.int64), np.zeros((0, 4), np.int64))
     rows = dict(account_of(whole).rows())
     assert (rows["device"], rows["write"], rows["read"], rows["rest"]) == (70, 10, 5, 10)
@@ -47,7 +52,7 @@ def test_without_timestamps_the_device_has_the_time() -> None:
 def test_what_the_profiler_does_in_a_gap_is_its_own() -> None:
     one = inference([1000, 1000], 8_000)
     started = one.launches_ns()[:, 2:]
-    between = (Part.PROFILER, -1, int(started[0, 0]) + 500, int(started[1, 0]) - 1000)
+    between = (HostPart.PROFILER, -1, int(started[0, 0]) + 500, int(started[1, 0]) - 1000)
     parts = np.concatenate([one.parts, np.array([between], np.int64)])
     account = account_of(LoggedInference(**{**one.__dict__, "parts": parts}))
     assert (account.profiler_ns, account.gaps_ns, account.kernels_ns) == (7_000, 1_000, 2_000)

@@ -21,7 +21,7 @@ from gputune.runtime.native.binding import Graph, Native
 from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Part, digest_of, logged_launches
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, HostPart, digest_of, logged_launches
 from tests.opencl.contexts import contexts, plan
 from tests.opencl.known import has_ticks
 
@@ -73,8 +73,9 @@ def check(log: Log, graph: GraphRecord) -> None:
     for one in log.inferences:
         parts = one.parts
         assert parts[0, PART_BEGUN] == one.begun_ns and parts[-1, PART_ENDED] == one.ended_ns
-        kinds = [Part(kind) for kind in parts[:, PART_KIND]]
-        assert kinds[0] == kinds[-1] == Part.HOST and {Part.WRITE, Part.ENQUEUE, Part.WAIT, Part.READ} <= set(kinds)
+        kinds = [HostPart(kind) for kind in parts[:, PART_KIND]]
+        assert kinds[0] == kinds[-1] == HostPart.HOST
+        assert {HostPart.WRITE, HostPart.ENQUEUE, HostPart.WAIT, HostPart.READ} <= set(kinds)
         account = account_of(one)
         assert sum(ns for _, ns in account.rows()) == one.elapsed_ns
         assert abs(account.rest_ns) < one.elapsed_ns / 20
@@ -102,8 +103,8 @@ def test_launches_are_logged(
     assert log.header.device["name"] == backend.identity.name
     for one in log.inferences:
         assert one.form == "launches" and one.clock is not None
-        times, waited = one.launches_ns(), one.parts[one.parts[:, PART_KIND] == Part.WAIT]
-        enqueued = one.parts[one.parts[:, PART_KIND] == Part.ENQUEUE]
+        times, waited = one.launches_ns(), one.parts[one.parts[:, PART_KIND] == HostPart.WAIT]
+        enqueued = one.parts[one.parts[:, PART_KIND] == HostPart.ENQUEUE]
         assert times.shape == (len(graph.launches), 2)
         assert enqueued[0, PART_BEGUN] - one.clock.bound_ns <= times[0, 0]
         assert times[-1, 1] <= waited[-1, PART_ENDED] + one.clock.bound_ns

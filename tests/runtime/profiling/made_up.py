@@ -15,12 +15,12 @@ from gputune.runtime.profiling.clocks import ClockFit
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of
 from gputune.runtime.profiling.records import (
     STARTED,
+    HostPart,
     LoggedGraph,
     LoggedInference,
     LoggedLaunch,
     LogHeader,
     MarkedInference,
-    Part,
     Times,
     digest_of,
 )
@@ -62,15 +62,15 @@ def inference(
     parts: list[tuple[int, int, int, int]] = []
     now = begun_ns
 
-    def part(kind: Part, tensor: int, took_ns: int) -> None:
+    def part(kind: HostPart, tensor: int, took_ns: int) -> None:
         nonlocal now
         parts.append((kind, tensor, now, now + took_ns))
         now += took_ns + 100
 
-    part(Part.HOST, -1, 3_000)
-    part(Part.WRITE, 0, write_ns)
+    part(HostPart.HOST, -1, 3_000)
+    part(HostPart.WRITE, 0, write_ns)
     launched = now
-    part(Part.ENQUEUE, -1, queue_ns // 2)
+    part(HostPart.ENQUEUE, -1, queue_ns // 2)
     waited = now
     rows: list[tuple[int, int, int, int]] = []
     start = launched + queue_ns
@@ -79,9 +79,9 @@ def inference(
         rows.append((min(queued, start), min(queued + 500, start), start, start + took_ns))
         start += took_ns + (gaps[place_of_launch] if place_of_launch < len(gaps) else 0)
     now = waited
-    part(Part.WAIT, -1, rows[-1][3] + wake_up_ns - waited)
-    part(Part.READ, 0, read_ns)
-    part(Part.HOST, -1, 2_000)
+    part(HostPart.WAIT, -1, rows[-1][3] + wake_up_ns - waited)
+    part(HostPart.READ, 0, read_ns)
+    part(HostPart.HOST, -1, 2_000)
     launches: Times = np.array(rows, np.int64) - CLOCK.offset_ns
     return LoggedInference(
         place, number, 1, "launches", begun_ns, now, np.array(parts, np.int64), launches, CLOCK, {"task_clock_ns": 7}

@@ -17,7 +17,7 @@ from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import LoggedInference, Part
+from gputune.runtime.profiling.records import HostPart, LoggedInference
 
 X = np.ones((2, 4), np.float32)
 
@@ -46,10 +46,10 @@ def test_a_level_says_how_much_of_an_inference_is_in_the_log(context_path: Path,
 def in_order(inference: LoggedInference) -> bool:
     """The parts are those of an inference, one behind the other, within it."""
     kinds, tensors, begun, ended = inference.parts.T.tolist()
-    assert kinds[0] == Part.HOST == kinds[-1]
-    steps = [Part.WRITE, Part.ENQUEUE, Part.WAIT, Part.READ]
-    assert [kind for kind in dict.fromkeys(kinds) if kind != Part.HOST] == steps
-    assert tensors[kinds.index(Part.WRITE)] == 0
+    assert kinds[0] == HostPart.HOST == kinds[-1]
+    steps = [HostPart.WRITE, HostPart.ENQUEUE, HostPart.WAIT, HostPart.READ]
+    assert [kind for kind in dict.fromkeys(kinds) if kind != HostPart.HOST] == steps
+    assert tensors[kinds.index(HostPart.WRITE)] == 0
     moments = [inference.begun_ns, *(moment for pair in zip(begun, ended, strict=True) for moment in pair)]
     return moments == sorted(moments) and moments[-1] == inference.ended_ns
 

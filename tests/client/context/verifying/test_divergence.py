@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.client.context.verifying import divergence
-from gputune.client.context.verifying.captures import Capture, Captures, Place, windows
+from gputune.client.context.verifying.captures import Capture, Captures, OperationLaunches, windows
 from gputune.client.context.verifying.divergence import Divergence, Finding
 from gputune.client.model.graph import Array, Precision
 from gputune.client.model.importer import read_model
@@ -41,10 +41,10 @@ class Machine:
         self._roots = list(dict.fromkeys(map(plan.root, plan.tensors)))
         self.largest_bytes = self.reads = 0
 
-    def place(self, operation: int) -> Place:
+    def place(self, operation: int) -> OperationLaunches:
         each = self._plan.operations[operation]
         tensors = {**each.inputs, "output": each.output}
-        return Place(slice(0), {name: self.ref(tensor) for name, tensor in tensors.items()})
+        return OperationLaunches(slice(0), {name: self.ref(tensor) for name, tensor in tensors.items()})
 
     def ref(self, tensor: str) -> BufferRef:
         root = self._plan.root(tensor)
