@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
 from rich.table import Table
 
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
-from gputune.client.compare.comparing import SECONDS, Comparison, compare
+from gputune.client.compare.comparing import Comparison, compare
 from gputune.client.compare.gains import chart as chart_of
 from gputune.client.context.verifying.distance import allowed_for
 from gputune.client.context.verifying.exactness import rounds_less
@@ -25,18 +24,8 @@ from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.importer import Value, read_static_inputs
 from gputune.client.model.model_files import ModelFile, combined
-from gputune.client.options.command_line import click_option
 from gputune.client.options.config import HOST, REFUSE, Config
-from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT, files_of_command
-from gputune.client.options.shared import (
-    DEVICE_OPTION,
-    INPUT_DIMENSIONS,
-    INPUT_VALUE,
-    LOG_LEVEL,
-    SUMMARY_JSON,
-    TUNING_EFFORT,
-    WAIT_FOR_QUIET,
-)
+from gputune.client.options.files import files_of_command
 from gputune.client.options.tuning import TuningOptions
 from gputune.client.outputs import check_output, write_summary, write_text
 from gputune.client.pages.scales import time_text
@@ -50,35 +39,7 @@ from gputune.runtime.loading.model import open_any
 log = logging.getLogger(__name__)
 
 
-@click.command("compare")
-@click.option("--model", type=MODEL, required=True, metavar="FILE", help="ONNX model.")
-@click.option(
-    *CONTEXT_BINARY,
-    type=CONTEXT,
-    metavar="F",
-    help="Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the "
-    "model first, with what is known already]",
-)
-@click_option(
-    TUNING_EFFORT.having(help="How much to measure if the model is tuned first.  [default: normal]"),
-    type=click.Choice(tuple(name for name in EFFORTS if name != "none")),
-)
-@click_option(INPUT_DIMENSIONS)
-@click_option(INPUT_VALUE)
-@click_option(DEVICE_OPTION.having(help="Number, or part of the name, of a device in `gputune devices`, or null."))
-@click.option(
-    "--compare_seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=SECONDS,
-    show_default=True,
-    metavar="S",
-    help="Longest time to compare, in seconds; it ends earlier when it is certain which contender is faster.",
-)
-@click_option(WAIT_FOR_QUIET)
-@click_option(SUMMARY_JSON)
-@click.option("--chart", type=OUTPUT, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
-@click_option(LOG_LEVEL)
-def command(
+def run_comparison(
     model: Path,
     context_binary: Path | None,
     tuning_effort: str | None,
@@ -91,21 +52,7 @@ def command(
     chart: Path | None,
     log_level: str,
 ) -> None:
-    """Compare a tuned model with an untuned model and with other engines, on this machine.
-
-    The contenders are the tuned context, a context of effort none, onnxruntime, and OpenVINO if it is installed. If the
-    tuned context is a model in parts, so is the untuned context; onnxruntime runs both, with their parts on the device.
-    A context that is untuned itself is called so, and has no untuned twin. The command fails if the context's inputs or
-    outputs are not the model's, or if it computes something else.
-    Contenders take turns in rounds. Each has its own process, which is stopped while another process runs, and ratios
-    are of times in the same round. The comparison ends as soon as the result is certain, or when its time is up. The
-    other engines run on the CPU, with as many threads as the OpenCL device has cores if it is a CPU, else with a thread
-    for each core.
-
-    \b
-    gputune compare --model m.onnx --input_dimensions x=1,3,224,224 \\
-        --chart gain.svg
-    """
+    """Compare a model as `gputune compare` asks for it. Raises GputuneError."""
     shapes, values = combined(input_dimensions), dict(input_value)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")

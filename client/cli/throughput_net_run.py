@@ -7,17 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import WrongResults
 from gputune.client.input_lists import files_named
 from gputune.client.named_files import context_files
-from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.files import files_of_command
-from gputune.client.options.option import MAIN
-from gputune.client.options.run import NAMED
-from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL, SUMMARY_JSON
 from gputune.client.outputs import check_output, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run.inferences import check_export, export_times
@@ -33,34 +27,7 @@ from gputune.runtime.loading.verdict import Compatibility
 log = logging.getLogger(__name__)
 
 
-@click.command("throughput-net-run", cls=Grouped)
-@with_options(
-    NAMED["config_file"].having(
-        help='JSON file. "contexts" is a list of {"path", "name", "graph", "input_list", "instances", "group", '
-        '"priority"}; only "path" is required. Optional: "groups" ({NAME: {"streams": N}}), "device", "duration" and '
-        '"warmup".',
-        declared=("--config_file", "--config", "config"),
-        group=MAIN,
-        click={"required": True},
-    ),
-    NAMED["duration"].having(
-        help='How long to run, such as 30 (seconds), 90s, 10m or 1h30m.  [default: "duration" in the config file, else '
-        "10 seconds]",
-        group=MAIN,
-    ),
-    DEVICE_OPTION.having(
-        help="Number, or part of the name, of a device in `gputune devices`.  [default: as in the config file]",
-        group=MAIN,
-    ),
-    NAMED["cache_compatibility_mode"].having(group=MAIN),
-    NAMED["export_times"].having(
-        help="Write the beginning and the duration of every inference of each instance, in ns, to this .csv or .json "
-        "file.",
-    ),
-    LOG_LEVEL,
-    SUMMARY_JSON,
-)
-def command(
+def run_instances(
     config: Path,
     duration: float | None,
     device: str | None,
@@ -69,16 +36,7 @@ def command(
     log_level: str,
     summary_json: Path | None,
 ) -> None:
-    """Run several contexts at the same time, and measure their throughput.
-
-    Instances of a context run in threads of their own; contexts of a group take turns. The output has inferences per
-    second, latency percentiles for each instance and each minute, and joules if the machine has a meter. Every result
-    must be equal, bit for bit, to the first result on the same inputs; otherwise the exit code is 10.
-
-    \b
-    gputune throughput-net-run --config_file contexts.json --duration 10m \\
-        --summary_json run.json
-    """
+    """Run contexts as `gputune throughput-net-run` asks for it. Raises GputuneError."""
     plan = _asked(read_plan(config), duration, device)
     _tell_inputs(plan)
     if export_times is not None:

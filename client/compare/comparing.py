@@ -63,8 +63,6 @@ RESTARTS = 3
 CLOSE = 1.1
 """A difference that is certain is known closely enough once its interval's ends differ by this factor at most."""
 ORACLE = "onnxruntime without optimizations"
-SECONDS = 60.0
-"""The longest time of a comparison, unless you give another."""
 
 Round = Callable[[Sequence[str]], Mapping[str, float]]
 """Runs one round of the named contenders; returns the time of an inference of each, in ns."""

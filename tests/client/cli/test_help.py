@@ -63,7 +63,10 @@ LOADED = (
     ),
     *(
         (f"cli.get_command(click.Context(cli), '{name}')", ("numpy", "onnx", "adbutils", "gputune.client.tuning.tuner"))
-        for name in ("model-check", "net-run", "show-kernel", "performance-cache")
+        for name in (
+            *("model-check", "net-run", "throughput-net-run", "compare", "show-kernel", "performance-cache"),
+            "context-binary-utility",
+        )
     ),
     ("import gputune.client.cli.net_run", ("adbutils",)),
     ("cli.get_command(click.Context(cli), 'farm')", ("distributed", "dask", "cryptography")),
