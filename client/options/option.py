@@ -101,14 +101,8 @@ def option(default: Any, kind: Kind, help: str = "", *, key: bool | str = False,
 
 def same(defined: Option, default: Any, **more: Any) -> Any:
     """Return a field of a record that is an option of several commands."""
-    said = {
-        "help": defined.help,
-        "name": defined.name,
-        "group": defined.group,
-        "argument": defined.argument,
-        "click": defined.click,
-    }
-    return option(default, defined.kind, **{**said, **more})
+    said = {each.name: getattr(defined, each.name) for each in fields(Option) if each.name not in ("key", "of", "told")}
+    return option(default, **{**said, **more})
 
 
 def options_of(record: type[Any]) -> tuple[Option, ...]:

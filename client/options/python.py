@@ -97,6 +97,7 @@ def in_python(
 
     def made(function: Callable[..., Result]) -> Callable[..., Result]:
         own = inspect.signature(function).parameters.keys() - {"given"}
+        shown = _signature(function, options, first)
 
         @functools.wraps(function)
         def called(*positional: Any, **arguments: Any) -> Result:
@@ -106,7 +107,6 @@ def in_python(
                 rest = {name: value for name, value in named.items() if name not in own}
                 return function(**mine, given=given_by(options, rest))
 
-        shown = _signature(function, options, first)
         called.__signature__ = shown  # type: ignore[attr-defined]
         said = (f"{name}: {as_arguments(one.python_help or one.help)}" for name, one in options.items())
         lines = [textwrap.fill(each, 100, initial_indent="    ", subsequent_indent=" " * 8) for each in said]
