@@ -5,8 +5,10 @@ from typing import Any
 import click
 
 from gputune.cache.record import EFFORTS
-from gputune.client.options.command_line import click_option
+from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT
+from gputune.client.options.kinds import file
+from gputune.client.options.option import FILES, MAIN, Kind, Option
 from gputune.client.options.shared import (
     DEVICE_OPTION,
     INPUT_DIMENSIONS,
@@ -21,34 +23,36 @@ SECONDS = 60.0
 """The longest time of a comparison, unless you give another."""
 
 
-@click.command("compare")
-@click.option("--model", type=MODEL, required=True, metavar="FILE", help="ONNX model.")
-@click.option(
-    *CONTEXT_BINARY,
-    type=CONTEXT,
-    metavar="F",
-    help="Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the "
-    "model first, with what is known already]",
+@click.command("compare", cls=Grouped)
+@with_options(
+    Option("model", file(MODEL, "FILE"), "ONNX model.", group=MAIN, click={"required": True}),
+    Option(
+        "context_binary",
+        file(CONTEXT, "F"),
+        "Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the model first, with "
+        "what is known already]",
+        group=MAIN,
+        declared=CONTEXT_BINARY,
+    ),
+    TUNING_EFFORT.having(
+        help="How much to measure if the model is tuned first.  [default: normal]",
+        click={"type": click.Choice(tuple(name for name in EFFORTS if name != "none"))},
+    ),
+    INPUT_DIMENSIONS,
+    Option(
+        "compare_seconds",
+        Kind(click={"type": click.FloatRange(min=0, min_open=True), "metavar": "S"}),
+        "Longest time to compare, in seconds; it ends earlier when it is certain which contender is faster.",
+        group=MAIN,
+        click={"default": SECONDS, "show_default": True},
+    ),
+    INPUT_VALUE,
+    DEVICE_OPTION.having(help="Number, or part of the name, of a device in `gputune devices`, or null."),
+    WAIT_FOR_QUIET,
+    SUMMARY_JSON,
+    Option("chart", file(OUTPUT, "FILE.svg"), "Write a chart to this file, as SVG.", group=FILES),
+    LOG_LEVEL,
 )
-@click_option(
-    TUNING_EFFORT.having(help="How much to measure if the model is tuned first.  [default: normal]"),
-    type=click.Choice(tuple(name for name in EFFORTS if name != "none")),
-)
-@click_option(INPUT_DIMENSIONS)
-@click_option(INPUT_VALUE)
-@click_option(DEVICE_OPTION.having(help="Number, or part of the name, of a device in `gputune devices`, or null."))
-@click.option(
-    "--compare_seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=SECONDS,
-    show_default=True,
-    metavar="S",
-    help="Longest time to compare, in seconds; it ends earlier when it is certain which contender is faster.",
-)
-@click_option(WAIT_FOR_QUIET)
-@click_option(SUMMARY_JSON)
-@click.option("--chart", type=OUTPUT, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
-@click_option(LOG_LEVEL)
 def command(**values: Any) -> None:
     """Compare a tuned model with an untuned model and with other engines, on this machine.
 

@@ -14,9 +14,12 @@ from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.input_values import Value
-from gputune.client.options.command_line import click_option
+from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.config import AskedPrecision, Config
 from gputune.client.options.files import INPUT
+from gputune.client.options.generator import MODEL_OPTION
+from gputune.client.options.kinds import file, text
+from gputune.client.options.option import MAIN, Option
 from gputune.client.options.shared import (
     DEVICE_OPTION,
     DEVICE_TIER,
@@ -37,31 +40,31 @@ if TYPE_CHECKING:
     from gputune.client.target.connecting import AskedConnection
 
 
-@click.command("show-kernel")
+@click.command("show-kernel", cls=Grouped)
 @click.argument("task", metavar="TASK")
-@click.option("--model", type=INPUT, metavar="FILE", required=True, help="ONNX model.")
-@click_option(DIMENSIONS_OF_MODELS)
-@click_option(VALUES_OF_MODELS)
-@click_option(
+@with_options(
+    MODEL_OPTION.having(help="ONNX model.", kind=file(INPUT, "FILE")),
+    DIMENSIONS_OF_MODELS,
+    Option(
+        "configuration",
+        text("tuned|default|NAME=VALUE,..."),
+        "tuned: the winner in the performance cache, measured alone; without a winner, the default. NAME=VALUE,...: "
+        "your own, as in --pin, with a value for every parameter.",
+        group=MAIN,
+        click={"default": "tuned", "show_default": True},
+    ),
+    VALUES_OF_MODELS,
     PRECISION_MODE.having(
         help="Show kernels for this mode of context-binary-generator.  [default: as the model has floats]"
-    )
+    ),
+    QUANTISED,
+    JSON,
+    OP_PACKAGES,
+    DEVICE_OPTION,
+    PERFORMANCE_CACHE_DIR,
+    DEVICE_TIER,
 )
-@click_option(QUANTISED)
-@click.option(
-    "--configuration",
-    default="tuned",
-    show_default=True,
-    metavar="tuned|default|NAME=VALUE,...",
-    help="tuned: the winner in the performance cache, measured alone; without a winner, the default. NAME=VALUE,...: "
-    "your own, as in --pin, with a value for every parameter.",
-)
-@click_option(JSON)
-@click_option(OP_PACKAGES)
 @connection_options()
-@click_option(DEVICE_OPTION)
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(DEVICE_TIER)
 def command(
     task: str,
     model: Path,
