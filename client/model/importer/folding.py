@@ -30,6 +30,9 @@ FOLDED_PER_HELD = 16
 """What is folded may take so many bytes, or so many times what the model itself holds where that is more: weights of 4
 bits become float32, and are transposed then."""
 
+MOST_POINT = 255
+"""What is taken away from bytes as a zero point; more is none."""
+
 STRING_BYTES = 128
 """What a number that is written out may take."""
 
@@ -95,7 +98,8 @@ def as_scaled(node: onnx.NodeProto, constants: Mapping[str, Array], known: Mappi
             return source.times(other)
         bare = source.scales is None and source.zeros is None and node.input[0] == names[0]
         points = other.reshape((1,) * (len(shape) - other.ndim) + other.shape)
-        return replace(source, zeros=points.astype(np.int64)) if bare and (points == np.rint(points)).all() else None
+        whole = bare and (points == np.rint(points)).all() and np.abs(points).max() <= MOST_POINT
+        return replace(source, zeros=points.astype(np.int16)) if whole else None
     if node.op_type == "Transpose":
         return source.turned(next((tuple(item.ints) for item in node.attribute if item.name == "perm"), None))
     if node.op_type == "Identity" or (node.op_type in _RESHAPES and shape == source.numbers.shape):

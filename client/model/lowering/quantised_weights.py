@@ -22,8 +22,12 @@ def quantised_matrix(scaled: Scaled) -> tuple[Quantised, dict[str, Array]] | Non
     whole = scaled.scales is None
     scales = np.ones((1, 1), np.float32) if scaled.scales is None else scaled.scales
     zeros = np.zeros((1, 1), np.int64) if scaled.zeros is None else scaled.zeros
+    block = scaled.block
+    if block == 1 and inputs in (len(scales), len(zeros)):
+        block = _block_of(inputs, scales, zeros)
+        scales, zeros = (each[::block] if len(each) == inputs else each for each in (scales, zeros))
     rows, columns = scales.shape
-    block = inputs if rows == 1 else scaled.block
+    block = inputs if rows == 1 else block
     if rows != ceil_div(inputs, block) or columns not in (1, outputs) or (rows > 1 and block < LEAST_BLOCK):
         return None
     for bits, middle in _ranges(int(numbers.min()), int(numbers.max())):
@@ -38,6 +42,12 @@ def quantised_matrix(scaled: Scaled) -> tuple[Quantised, dict[str, Array]] | Non
             tensors["zeros"] = np.broadcast_to(points, (rows, outputs)).astype(np.int8)
         return Quantised(bits, block, bool(points.any())), tensors
     return None
+
+
+def _block_of(inputs: int, *each: Array) -> int:
+    """Return how many neighbouring inputs have the same scales and zero points."""
+    changes = [np.flatnonzero((value[1:] != value[:-1]).any(axis=1)) + 1 for value in each if len(value) == inputs]
+    return int(np.gcd.reduce(np.concatenate(changes))) or inputs
 
 
 def _ranges(low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -41,6 +41,7 @@ PRODUCTS = {
     "4 bits, a bias": product(64, 24, 4, 128, bias=lambda blocks: floats(24)),
     "8 bits": product(64, 24, 8, 32),
     "8 bits, zero points": product(64, 24, 8, 32, zeros=lambda blocks: packed(24 * blocks)),
+    "4 bits, blocks in their order": product(80, 24, 4, 16, order=lambda _: (np.arange(80) // 16).astype(np.int32)),
     "4 bits, blocks in another order": product(
         64, 24, 4, 16, order=lambda blocks: RANDOM.permutation(np.arange(64) // 16).astype(np.int32)
     ),
