@@ -241,7 +241,8 @@ class MatMulFamily(ProductFamily):
         """As everywhere, with a computed b in the place of weights, so that sums are around one."""
         inputs = super().sample_inputs(problem, generator)
         if problem.quantised:
-            inputs |= problem.quantised.sample(problem.k, problem.n, problem.dtype, generator)
+            whole = problem.epilogue.of_whole
+            inputs |= problem.quantised.sample(problem.k, problem.n, problem.dtype, generator, whole)
         if not problem.weights:
             inputs["b"] *= 1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5
         return inputs

@@ -166,18 +166,22 @@ class Quantised:
             values *= tensors["scales"].astype(np.float64)[blocks]
         return values
 
-    def sample(self, inputs: int, outputs: int, dtype: str, generator: np.random.Generator) -> dict[str, Array]:
-        """Return random tensors such that sums of products with normal numbers have unit variance."""
+    def sample(
+        self, inputs: int, outputs: int, dtype: str, generator: np.random.Generator, whole: bool = False
+    ) -> dict[str, Array]:
+        """Return random tensors such that sums of products with normal numbers have unit variance. whole: the weights
+        are whole numbers, and sums of products with numbers up to 255 are below 2 ** 24."""
         made: dict[str, Array] = {}
+        largest = 2 ** (self.bits - 1)
+        most = max(1, min(largest, 2**22 // (255 * inputs))) if whole else largest
         for spec in self.inputs(inputs, outputs, dtype):
             if spec.name == "scales":
-                largest = (2**self.bits) / 12**0.5 * inputs**0.5
-                made[spec.name] = (generator.uniform(0.5, 1.5, spec.shape) / largest).astype(dtype)
-            elif spec.name == "b" and self.bits == 4:
-                made[spec.name] = generator.integers(0, 256, spec.shape).astype(np.uint8)
+                scales = generator.uniform(0.5, 1.5, spec.shape) / (2 * largest / 12**0.5 * inputs**0.5)
+                made[spec.name] = np.ones(spec.shape, dtype) if whole else scales.astype(dtype)
+            elif spec.name == "b":
+                made["b"] = packed_as(generator.integers(-most, most, (inputs, outputs)), self.bits)
             else:
-                most = 2 ** (self.bits - 1)
-                made[spec.name] = generator.integers(-most, most, spec.shape).astype(np.int8)
+                made["zeros"] = generator.integers(-most, most, spec.shape).astype(np.int8)
         return made
 
     @property

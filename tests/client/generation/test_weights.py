@@ -90,7 +90,7 @@ def test_a_line_says_which_numbers_are_widened(generate: Generate, tmp_path: Pat
     text = f"one (float[{rows}, 64] x) => (float[{rows}, 48] y) {{ w = DequantizeLinear(q, s) y = MatMul(x, w) }}"
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
     numbers = np.arange(64 * 48, dtype=np.int8).reshape(64, 48)
-    model.graph.initializer.extend([from_array(numbers, "q"), from_array(np.float32(0.01), "s")])
+    model.graph.initializer.extend([from_array(numbers, "q"), from_array(np.array(0.01, np.float32), "s")])
     ran = generate(model=models.save(model, tmp_path))
     assert (f"{widened:,} bytes are numbers of few bits" in ran.err) is bool(widened)
     assert sizes.widened_bytes(read_header(ran.context)) == widened

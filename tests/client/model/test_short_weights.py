@@ -21,6 +21,10 @@ def scales(*shape: int) -> Array:
     return RANDOM.uniform(0.001, 0.02, shape).astype(np.float32)
 
 
+def byte(value: int) -> Array:
+    return np.array(value, np.uint8)
+
+
 PRODUCT, GATHER = "float[5, 64] x", "int64[2, 3] x"
 BYTES, NIBBLES = {"b": ("int8", 64 * 48)}, {"b": ("uint8", 32 * 48)}
 # fmt: off
@@ -34,7 +38,7 @@ SPELT: dict[str, tuple[str, str, dict[str, Array], dict[str, Any]]] = {
     ),
     "a cast, a difference and a factor": (
         PRODUCT, "w = Cast<to = 1>(q) d = Sub(w, z) v = Mul(d, s) y = MatMul(x, v)",
-        {"q": UNSIGNED[:64, :48].copy(), "z": np.float32(131), "s": scales(48)}, BYTES,
+        {"q": UNSIGNED[:64, :48].copy(), "z": np.array(131, np.float32), "s": scales(48)}, BYTES,
     ),
     "DequantizeLinear": (
         PRODUCT, "w = DequantizeLinear(q, s) y = MatMul(x, w)", {"q": WEIGHT, "s": scales(48)}, BYTES,
@@ -59,7 +63,7 @@ SPELT: dict[str, tuple[str, str, dict[str, Array], dict[str, Any]]] = {
     ),
     "whole numbers of more than 8 bits": (
         "uint8[5, 64] x", "p = MatMulInteger(x, q, none, z) y = Cast<to = 1>(p)",
-        {"q": UNSIGNED[:64, :48].copy(), "z": np.uint8(60), "none": np.uint8(0)}, BYTES | {"zeros": ("int8", 48)},
+        {"q": UNSIGNED[:64, :48].copy(), "z": byte(60), "none": byte(0)}, BYTES | {"zeros": ("int8", 48)},
     ),
     "a gather of bytes": (
         GATHER, "t = DequantizeLinear(q, s) y = Gather(t, x)", {"q": TABLE, "s": scales()},
@@ -90,12 +94,12 @@ CONVOLUTIONS: dict[str, tuple[str, str, dict[str, Array], str, tuple[str, int]]]
     ),
     "3x3 with a zero point": (
         SEEN, "p = ConvInteger(x, q, none, z) y = Cast<to = 1>(p)",
-        {"q": (FILTER.astype(np.int16) + 128).astype(np.uint8), "z": np.uint8(128), "none": np.uint8(3)},
+        {"q": (FILTER.astype(np.int16) + 128).astype(np.uint8), "z": byte(128), "none": byte(3)},
         "1, 16, 7, 5", ("int8", 16 * 8 * 9),
     ),
     "3x3 of more than 8 bits": (
         SEEN, "p = ConvInteger(x, q, none, z) y = Cast<to = 1>(p)",
-        {"q": (FILTER.astype(np.int16) + 128).astype(np.uint8), "z": np.uint8(9), "none": np.uint8(3)},
+        {"q": (FILTER.astype(np.int16) + 128).astype(np.uint8), "z": byte(9), "none": byte(3)},
         "1, 16, 7, 5", ("float32", 4 * 16 * 8 * 9),
     ),
     "1x1": (

@@ -11,6 +11,7 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.tiling.packing import Quantised
 from tests.kernels.quantised import SCALES, quantised, ties
 from tests.kernels.recurrent_problems import RECURRENT
 from tests.opencl.conftest import KernelBench
@@ -40,6 +41,11 @@ def requantised(channels: int) -> Chain:
 
 PRODUCTS: dict[str, tuple[str, Any]] = {
     "product": ("MatMul", MatMulProblem(13, 150, 37, True, requantised(37))),
+    "product by bytes": ("MatMul", MatMulProblem(13, 150, 37, True, requantised(37), quantised=Quantised(8))),
+    "product of many rows by bytes with zero points": (
+        "MatMul",
+        MatMulProblem(37, 150, 37, True, requantised(37), quantised=Quantised(8, 150, zeros=True)),
+    ),
     "product of one row": ("MatMul", MatMulProblem(1, 300, 64, True, requantised(64))),
     "3x3": ("Conv", ConvProblem(1, 9, 11, 32, 48, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=requantised(48))),
     "3x3 of bytes": (
