@@ -129,7 +129,7 @@ def _puts(plan: Plan, operation: Operation, name: str, zero: bool = False) -> bo
     number = plan.constants.get(operation.inputs.get(name, ""))
     if operation.task.problem.function != "where" or number is None or number.size != 1:
         return False
-    return not (zero and number.any())
+    return not zero or not number.any()
 
 
 def _separable(depthwise: Operation, project: Operation) -> FusionGroup | None:

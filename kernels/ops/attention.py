@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import FLOAT, FLOATS
-from gputune.kernels.algorithms import ALG, Algorithms
+from gputune.kernels.algorithms import ALG, Algorithms, Way
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -190,7 +190,7 @@ class AttentionFamily(TiledFamily):
 
     def tiling(self, problem: AttentionProblem) -> Algorithms:
         sizes = _attended(problem)
-        ways = {OWN: OwnRows(sizes), SHARED: SharedRows(sizes)}
+        ways: dict[int, Way] = {OWN: OwnRows(sizes), SHARED: SharedRows(sizes)}
         return Algorithms(ways, MEANING, frozenset({SHARED}), frozenset({SHARED}))
 
     def estimate(self, problem: AttentionProblem, limits: DeviceLimits) -> Estimate | None:

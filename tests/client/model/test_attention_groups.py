@@ -80,7 +80,9 @@ def assert_same(model: Alternatives, inputs: Mapping[str, Any]) -> AttentionProb
 def test_products_and_the_softmax_between_them_are_a_group(alternated: Alternated, softmax: str, inputs: str) -> None:
     model = alternated(thirds(softmax, inputs))
     generator = np.random.default_rng(3)
-    given = {spec.name: generator.standard_normal(spec.shape).astype(np.float32) for spec in model.plan.inputs}
+    given: dict[str, Any] = {
+        spec.name: generator.standard_normal(spec.shape).astype(np.float32) for spec in model.plan.inputs
+    }
     if "bool" in inputs:
         given["mask"] = given["mask"] > 0
     if softmax == GUARDED:
@@ -133,7 +135,9 @@ ONNX = {
 def test_attention_of_onnx_is_a_group(alternated: Alternated, inputs: str, node: str, opset: int) -> None:
     model = alternated(build(f"({inputs}) => (float[a,b] y)", node, opset=opset, ir_version=11))
     generator = np.random.default_rng(5)
-    given = {spec.name: generator.standard_normal(spec.shape).astype(np.float32) for spec in model.plan.inputs}
+    given: dict[str, Any] = {
+        spec.name: generator.standard_normal(spec.shape).astype(np.float32) for spec in model.plan.inputs
+    }
     if "bool" in inputs:
         given["mask"] = given["mask"] > 0
         given["mask"][1, 0, 2] = False  # which makes the row zero
