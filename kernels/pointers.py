@@ -46,9 +46,8 @@ def by_pointers(launch: Launch) -> Launch:
     if elements not in launch.source:
         return launch
     source = launch.source.replace(elements, elements + template(POINTERS))
-    if (
-        _MOVING.search(source) and own_text(QUANTISED_FACTORS) not in source
-    ):  # whose places follow from where rows begin
+    keeps_numbers = own_text(QUANTISED_FACTORS) in source  # whose scales follow from where a panel begins
+    if _MOVING.search(source) and not keeps_numbers:
         tiles = own_text(_TILES)
         source = source.replace(tiles, tiles + template(MOVING))
     source = _PARAMETERS.sub(lambda found: found[0].replace("*restrict ", "*restrict ALIGNED_BUFFER "), source)

@@ -14,9 +14,8 @@ _INCLUDE = re.compile(r'^#include "(?P<name>\w+\.cl)"\n', re.MULTILINE)
 STOCK = "gputune.kernels.ops"
 """The package whose folder has the stock templates."""
 ELEMENTS = "elements.cl"
-
-
 FACTORS, QUANTISED_FACTORS = "factors.cl", "quantised_factors.cl"
+"""How products read weights that are elements, and such that are numbers with scales."""
 
 
 def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str = FLOAT, quantised: bool = False) -> str:

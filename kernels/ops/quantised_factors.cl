@@ -3,10 +3,9 @@
 //
 //   weight[k, n] = numbers[k, n] * scales[k / Q_BLOCK, n] + offsets[k / Q_BLOCK, n]
 //
-// `b` has the numbers in the order of packed weights, from SCALES_AT on elements of TYPE: the scales as
-// [panel][block][PANEL], with Q_OFFSETS 1 as many offsets, then bias. Without Q_SCALES there are none of both. numbers.cl
-// says how they lie.
-// Numbers of 8 bits are asked for Q_AHEAD rows before they are read, once for each row of a panel (prefetch.cl says more).
+// `b` has the numbers in the order of packed weights, as numbers.cl says. From SCALES_AT on it has elements of TYPE: the
+// scales as [panel][block][PANEL], with Q_OFFSETS 1 as many offsets, then bias. Without Q_SCALES there are none of both.
+// Numbers of 8 bits are asked for Q_AHEAD rows before they are read, once for each row of a panel; prefetch.cl says why.
 //   LOAD_FACTORS and PACKED_FACTORS read weights from `p`, which points as many elements behind b as numbers lie there.
 
 #define FACTOR SUM
@@ -21,7 +20,12 @@ typedef vec factors;
 
 #define Q_BLOCKS ((K + Q_BLOCK - 1) / Q_BLOCK)
 #define Q_NUMBERS (PANELS * PANEL * K)
-#define SCALES_AT (((Q_NUMBERS * Q_BITS + 7) / 8 + 63) / 64 * 64 / (int)sizeof(TYPE)) // begins at a multiple of any vector
+#if Q_BITS == 8
+#define Q_BYTES Q_NUMBERS
+#else
+#define Q_BYTES ((Q_NUMBERS + 1) / 2)
+#endif
+#define SCALES_AT ((Q_BYTES + 63) / 64 * (64 / (int)sizeof(TYPE))) // begins at a multiple of any vector
 #define OFFSETS_AT (SCALES_AT + Q_SCALES * PANELS * Q_BLOCKS * PANEL)
 #undef BIAS_AT
 #define BIAS_AT(column) (OFFSETS_AT + Q_OFFSETS * PANELS * Q_BLOCKS * PANEL + (column))
