@@ -27,7 +27,7 @@ from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.agent.opening import answers, power_of, state_of
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
-from gputune.server.clients.connection import ClientLink
+from gputune.server.clients.client_link import ClientLink
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.listener import Listener
 from gputune.server.clients.local_socket import LocalListener

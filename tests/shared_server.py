@@ -9,8 +9,8 @@ from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
-from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
 from gputune.client.target.transport.credentials import Credentials
+from gputune.client.target.transport.target_connection import CONNECT_SECONDS, dial
 
 LEFT_SECONDS = 20.0
 """How long connections of a test may take to end."""

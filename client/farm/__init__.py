@@ -2,7 +2,7 @@
 
 An engine (engine.py) carries byte strings to the hosts of devices and says which hosts exist: local_engine.py inside
 one process, dask_engine.py between machines. The byte strings are the protocol's frames, checked on both sides
-(frames.py). So a device of a farm is one more connection below a session (connection.py), and tuning, building and
+(frames.py). So a device of a farm is one more connection below a session (farm_connection.py), and tuning, building and
 comparing know nothing about farms. An engine repeats nothing and queues nothing: a device has one batch at a time.
 
 A host (hosts/device_host.py) holds one target, under a lock that no other worker of the machine can take. It checks the

@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gputune.client.errors import TargetError
-from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call, DeviceGone, Engine, FarmError
+from gputune.client.farm.farm_connection import FarmConnection
 from gputune.client.farm.hosts.health import Speed
 from gputune.client.farm.twins import DEFAULT, HEALTH_CHECK, Twins, default_of
 from gputune.client.target.client import TargetClient

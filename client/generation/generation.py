@@ -44,10 +44,10 @@ from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
 from gputune.client.target.status import state_of
 from gputune.client.tuning.budget import Budget
-from gputune.client.tuning.features import proven_features
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome, by_key, of_tasks, untuned
+from gputune.client.tuning.proven_features import proven_features
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of

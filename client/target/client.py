@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from gputune.client.errors import TargetError
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import Link, OnProgress, Session
-from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
 from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.client.target.transport.target_connection import CONNECT_SECONDS, dial
 from gputune.core.batches import Profiled, ProfileKernel, Remaining
 from gputune.core.bounds import Blob
 from gputune.core.opened import Closing

@@ -19,9 +19,9 @@ from gputune.client.target.adb.python import TERMUX
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
-from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetConnection, dial, probe
 from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials, read_credentials
 from gputune.client.target.transport.stream import address_text, is_local
+from gputune.client.target.transport.target_connection import CONNECT_SECONDS, TargetConnection, dial, probe
 from gputune.core.opened import Closing
 from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE
 from gputune.server.protocol.messages import DEFAULT_PORT

@@ -19,9 +19,9 @@ from gputune.client.errors import ConfigError
 from gputune.client.model.plan import Task
 from gputune.client.progress import Progress
 from gputune.client.target.client import TargetClient
-from gputune.client.tuning.features import proven_features
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.runner import TaskRunner
+from gputune.client.tuning.proven_features import proven_features
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity

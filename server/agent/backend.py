@@ -41,8 +41,8 @@ from gputune.runtime.backends.answers import in_order_of_time, timing_of
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
 from gputune.server.agent import messages
-from gputune.server.agent.connection import LOST, AgentConnection
-from gputune.server.agent.features import AgentProofs
+from gputune.server.agent.agent_connection import LOST, AgentConnection
+from gputune.server.agent.agent_proofs import AgentProofs
 from gputune.server.agent.messages import Given, Span
 from gputune.server.agent.state import AgentState
 

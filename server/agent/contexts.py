@@ -31,8 +31,8 @@ from gputune.runtime.profiling.records import Comparison, Form
 from gputune.runtime.profiling.turns import in_turns
 from gputune.runtime.values import Value
 from gputune.server.agent import messages
+from gputune.server.agent.agent_connection import AgentLost
 from gputune.server.agent.backend import AgentBackend
-from gputune.server.agent.connection import AgentLost
 
 Array = npt.NDArray[Any]
 UNMARKED = "an agent does not mark launches"

@@ -14,8 +14,8 @@ from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices.discovery import AGENT_PREFIX, Choice, DeviceReport, choose, find
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.server.agent.agent_connection import AgentConnection, AgentLost
 from gputune.server.agent.backend import AgentBackend
-from gputune.server.agent.connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import ListDevices
 from gputune.server.agent.state import ConnectedState
 from gputune.server.agent.votes import AgentPower

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.devices import load, state
-from gputune.server.agent.connection import ANSWER_SECONDS, AgentConnection
+from gputune.server.agent.agent_connection import ANSWER_SECONDS, AgentConnection
 from gputune.server.agent.messages import Contents, ReadFiles
 
 FILES_AT_ONCE = FOLDERS_AT_ONCE = 1024

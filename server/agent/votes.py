@@ -7,7 +7,7 @@ import threading
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent.connection import ANSWER_SECONDS, AgentConnection
+from gputune.server.agent.agent_connection import ANSWER_SECONDS, AgentConnection
 from gputune.server.agent.messages import SetVotes, Vote
 
 log = logging.getLogger("gputune.server.agent")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from gputune.server.clients.authentication import Authentication
-from gputune.server.clients.connection import ClientLink
+from gputune.server.clients.client_link import ClientLink
 from gputune.server.clients.listener import Arrival, Listener
 from gputune.server.clients.local_socket import LocalListener
 from gputune.server.clients.slots import Slots

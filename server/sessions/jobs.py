@@ -13,7 +13,7 @@ from gputune.server.sessions.session import Materials, Session
 
 
 class Client(Protocol):
-    """A client (connection.py). tenant: with which other clients it shares the device's time (tenants.py)."""
+    """A client (client_link.py). tenant: with which other clients it shares the device's time (tenants.py)."""
 
     tenant: str
 

@@ -16,7 +16,7 @@ from gputune.core.batches import ProfileKernel
 from gputune.core.bounds import Blob, Handle
 from gputune.core.launches import Launch, Variant
 from gputune.runtime.memory.passing import DescriptorSocket, WithDescriptor
-from gputune.server.agent.connection import LOST
+from gputune.server.agent.agent_connection import LOST
 from gputune.server.agent.opening import AWAITED_SECONDS
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.limits import UNLIMITED

@@ -21,8 +21,8 @@ from gputune.client.target.adb import target as module
 from gputune.client.target.adb.device import AdbDevice
 from gputune.client.target.adb.files import FOLDER, PRIVATE
 from gputune.client.target.adb.target import AdbTarget
-from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
+from gputune.client.target.transport.target_connection import dial
 from tests.waiting import becomes
 
 from .conftest import Adb, give_python

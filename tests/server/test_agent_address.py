@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gputune.core.errors import DeviceNotFound
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.agent_connection import AgentConnection
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 

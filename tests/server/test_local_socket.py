@@ -24,8 +24,8 @@ from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
-from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials
+from gputune.client.target.transport.target_connection import probe
 from gputune.core import peers
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle

@@ -21,9 +21,9 @@ from gputune.client.errors import GputuneError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target
 from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials
 from gputune.client.target.transport.stream import unreachable
+from gputune.client.target.transport.target_connection import probe
 from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE
 from gputune.server.agent.messages import Begin, Failed, ListDevices
 from gputune.server.clients.authentication import Authentication

@@ -19,7 +19,7 @@ from gputune.client.farm.frames import OPEN_LIMITS, REQUESTS, error_frame, from_
 from gputune.client.farm.hosts.device_lock import DeviceLock
 from gputune.client.farm.hosts.health import Speed, measure
 from gputune.client.target.connecting import Target
-from gputune.client.target.transport.connection import TargetConnection
+from gputune.client.target.transport.target_connection import TargetConnection
 from gputune.core.batches import ProfileKernel
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing

@@ -11,9 +11,9 @@ from gputune.client.errors import ConfigError
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.hosts.device_lock import DeviceLock
 from gputune.client.target.connecting import AdbRequest, choose_target
-from gputune.client.target.transport.connection import TargetConnection
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.target.transport.stream import address_text
+from gputune.client.target.transport.target_connection import TargetConnection
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.discovery import SIMULATED
 

@@ -30,8 +30,8 @@ from gputune.client.target.adb.files import PRIVATE, DeviceFiles
 from gputune.client.target.adb.process import START_SECONDS, STOP_SECONDS, HeldServer
 from gputune.client.target.adb.way import Way, choose_way
 from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
+from gputune.client.target.transport.target_connection import dial
 from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE
 from gputune.server.protocol.messages import DEFAULT_PORT
 

@@ -19,9 +19,9 @@ import pytest
 from gputune.client.errors import TargetError
 from gputune.client.farm import dask_engine
 from gputune.client.farm.certificates import Certificates, create
-from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.dask_engine import DaskEngine, SchedulerAddress
 from gputune.client.farm.engine import Call, DeviceGone, FarmError
+from gputune.client.farm.farm_connection import FarmConnection
 from gputune.client.farm.pool import Pool
 from gputune.server.protocol.messages import Progress, UploadBuffer
 from tests.client.commands import Gputune

@@ -10,8 +10,8 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.farm import pool as pool_module
-from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call
+from gputune.client.farm.farm_connection import FarmConnection
 from gputune.client.farm.frames import ANSWERS, REQUESTS, from_bytes, to_bytes
 from gputune.client.farm.hosts import device_host
 from gputune.client.farm.hosts.device_host import DeviceHost

@@ -4,7 +4,7 @@ from typing import Any
 
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
-from gputune.client.target.transport.connection import dial
+from gputune.client.target.transport.target_connection import dial
 from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch, Variant, Work
 from tests.client.fake_target import FakeTarget

@@ -9,8 +9,8 @@ import pytest
 
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.target.client import TargetClient
-from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials, read_credentials
+from gputune.client.target.transport.target_connection import probe
 from gputune.server.protocol.messages import Hello
 from tests.client.fake_target import fake_target
 

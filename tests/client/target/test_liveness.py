@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.target.transport import connection
+from gputune.client.target.transport import target_connection
 from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import Ping, Status, UploadBuffer
 from tests.client.fake_target import (
@@ -141,13 +141,13 @@ class TestBusyServers:
         self, local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """There is no word of TLS, of which nothing is known."""
-        monkeypatch.setattr(connection, "LOCAL_SECONDS", 0.2)
+        monkeypatch.setattr(target_connection, "LOCAL_SECONDS", 0.2)
         with socket.socket(socket.AF_UNIX if local else socket.AF_INET) as listener:
             listener.bind(str(tmp_path / "socket") if local else ("127.0.0.1", 0))
             Listening(listener)
             host, port = (f"unix:{tmp_path / 'socket'}", 0) if local else listener.getsockname()
             with pytest.raises(TargetError) as caught:
-                connection.probe(host, port, 0.2)
+                target_connection.probe(host, port, 0.2)
         assert caught.value.name == "connection_lost" and "tls" not in caught.value.reason
         assert " took too long to answer: it said nothing for 0.2 s; it may be busy" in caught.value.reason
 
@@ -156,4 +156,4 @@ class TestBusyServers:
             listener.bind(str(tmp_path / "socket"))
             Listening(listener, b"SSH-2.0-OpenSSH\r\n", seconds=0.3)
             with pytest.raises(TargetError, match="answers, but not as a gputune target server"):
-                connection.probe(f"unix:{tmp_path / 'socket'}", 0, 0.1)
+                target_connection.probe(f"unix:{tmp_path / 'socket'}", 0, 0.1)

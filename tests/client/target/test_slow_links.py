@@ -11,9 +11,9 @@ import pytest
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
-from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
 from gputune.client.target.transport.liveness import LivenessTimeout
+from gputune.client.target.transport.target_connection import dial
 from gputune.server.protocol.messages import (
     Ping,
 )

@@ -13,7 +13,7 @@ from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import LOSSES
-from gputune.client.target.transport.connection import dial
+from gputune.client.target.transport.target_connection import dial
 from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.errors import ForkedProcess
 from gputune.server.protocol.limits import Limits

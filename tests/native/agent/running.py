@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.agent_connection import AgentConnection
 from gputune.server.agent.messages import AGENT_VERSION
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.handshake import Handshake

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.runtime import native
 from gputune.runtime.native.binding import Native
-from gputune.server.agent.connection import _error_of
+from gputune.server.agent.agent_connection import _error_of
 from gputune.server.agent.messages import Failed
 from tests.native.compiling import SOURCES, driver
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gputune.core.errors import DeviceError, DeviceNotFound
-from gputune.server.agent.connection import KEEP_ALIVE, AgentConnection
+from gputune.server.agent.agent_connection import KEEP_ALIVE, AgentConnection
 from gputune.server.agent.messages import ListDevices
 from gputune.server.clients import admission
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputune.core.errors import LaunchFailed
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.agent_connection import AgentConnection
 from gputune.server.agent.messages import AGENT_VERSION, ListDevices
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.limits import UNLIMITED

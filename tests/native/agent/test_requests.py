@@ -14,7 +14,7 @@ from gputune.core import errors
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, LaunchFailed, LimitExceeded, WrongDevice
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.context.format import context_of
-from gputune.server.agent.connection import AgentConnection, AgentLost
+from gputune.server.agent.agent_connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import (
     GIVEN_VARIABLES,
     REPLIES,

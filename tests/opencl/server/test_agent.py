@@ -21,10 +21,10 @@ from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import Probe
-from gputune.server.agent import features as agent_features
+from gputune.server.agent import agent_proofs
 from gputune.server.agent import opening as agent_opening
+from gputune.server.agent.agent_connection import AgentConnection, AgentLost
 from gputune.server.agent.backend import AgentBackend
-from gputune.server.agent.connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import ReadFiles
 from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.state import ConnectedState
@@ -173,17 +173,17 @@ def test_features_are_proven_on_the_device(opened: AgentBackend, monkeypatch: py
         "late": ENDLESS.replace("endless", "probe"),
     }
     probes = {name: Probe(source, given=(1,), wanted=(2,)) for name, source in sources.items()}
-    monkeypatch.setattr(agent_features, "PROBES", probes)
+    monkeypatch.setattr(agent_proofs, "PROBES", probes)
     monkeypatch.setattr("gputune.runtime.backends.probe.PROBES", probes)
-    monkeypatch.setattr(agent_features, "FEATURE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(agent_proofs, "FEATURE_SECONDS", PATIENCE_SECONDS)
     found = dict(opened.prove([*(name for name in probes if name != "late"), "unknown"]))
-    monkeypatch.setattr(agent_features, "FEATURE_SECONDS", 1.0)
+    monkeypatch.setattr(agent_proofs, "FEATURE_SECONDS", 1.0)
     found |= opened.prove(["late"])
     assert found["right"] == "" and "computes [7], not [2]" in found["wrong"] and "not compile" in found["refused"]
     assert found["crash"] == "its process there ended: it was ended by signal 11"
     assert found["late"] == "it took longer than 1 s" and "no test" in found["unknown"]
     assert not opened.lost()
-    monkeypatch.setattr(agent_features, "PROBES", {})
+    monkeypatch.setattr(agent_proofs, "PROBES", {})
     assert opened.prove(["right"]) == {"right": ""}
 
 

@@ -160,7 +160,7 @@ def test_a_context_beyond_a_limit_is_not_sent(
     opened: AgentBackend, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched, pytest.raises(ProtocolError, match="frame_bytes"):
-        patched.setattr("gputune.server.agent.connection.LIMITS", Limits(frame_bytes=1 << 12))
+        patched.setattr("gputune.server.agent.agent_connection.LIMITS", Limits(frame_bytes=1 << 12))
         context_on_agent(opened, path.read_bytes())
     executor = context_on_agent(opened, path.read_bytes())  # nothing waits for an answer to what was not sent
     executor.run_timed(inputs_of(executor.graph), {})

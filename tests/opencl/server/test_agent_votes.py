@@ -11,7 +11,7 @@ from benchmarks.agents.process import AgentProcess
 from gputune.client.target.connecting import choose_target
 from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE, DeviceReport
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.agent_connection import AgentConnection
 from gputune.server.agent.messages import SetVotes
 from gputune.server.agent.votes import AgentPower
 from tests.native.compiling import compiler

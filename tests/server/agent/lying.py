@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.server.agent import messages
-from gputune.server.agent.connection import LIMITS
+from gputune.server.agent.agent_connection import LIMITS
 from gputune.server.agent.messages import (
     AGENT_VERSION,
     REPLIES,

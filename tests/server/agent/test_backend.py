@@ -12,8 +12,8 @@ import pytest
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.context.format import context_of
 from gputune.runtime.memory.handles import MemHandle
+from gputune.server.agent.agent_connection import LOST, AgentConnection, AgentLost
 from gputune.server.agent.backend import AgentBackend, _Numbers
-from gputune.server.agent.connection import LOST, AgentConnection, AgentLost
 from gputune.server.agent.contexts import AgentContext
 from gputune.server.agent.messages import Allocate, Begin, Fill, Free, Greeting, LoadContext, Ran, RunContext
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, doubling_context
@@ -103,7 +103,7 @@ def test_a_worker_whose_agent_cannot_be_reached_ends(start: Start, monkeypatch: 
     def unreachable(*_: object, **__: object) -> AgentConnection:
         raise DeviceNotFound("it has ended")
 
-    monkeypatch.setattr("gputune.server.agent.connection.AgentConnection", unreachable)
+    monkeypatch.setattr("gputune.server.agent.agent_connection.AgentConnection", unreachable)
     assert backend.lost() and ended == [LOST]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gputune.server.clients.connection import ClientLink
+from gputune.server.clients.client_link import ClientLink
 from gputune.server.protocol.messages import Error, Ping, Pong, Status, StatusReport
 from tests.server.peer import Peer
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.server.agent.connection import LOST
+from gputune.server.agent.agent_connection import LOST
 from gputune.server.protocol.limits import Limits
 from gputune.server.worker.link import DEVICE_LOST, Forget
 from gputune.server.workers.process import DeviceUnavailable, WorkerEnded, WorkerProcess

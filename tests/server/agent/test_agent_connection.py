@@ -13,10 +13,10 @@ import pytest
 
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent import connection as agent_connection
+from gputune.server.agent import agent_connection
 from gputune.server.agent import state as agent_state
 from gputune.server.agent import votes as agent_votes
-from gputune.server.agent.connection import AgentConnection, AgentLost
+from gputune.server.agent.agent_connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import (
     REPLIES,
     Allocate,

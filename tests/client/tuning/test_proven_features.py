@@ -12,7 +12,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.generation.kernels import lines_of, shown_kernels
 from gputune.client.model.plan import Task
 from gputune.client.options.tuning import TuningOptions
-from gputune.client.tuning.features import proven_features
+from gputune.client.tuning.proven_features import proven_features
 from gputune.client.tuning.search.cache_hit import untuned_verdict
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, asked_by, default_of, device_limits, space_of

@@ -15,7 +15,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import Backend
 from gputune.runtime.backends.probe import prove_on
 from gputune.runtime.devices.features import FEATURE_SECONDS, PROBES
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.agent_connection import AgentConnection
 
 
 class AgentProofs:
