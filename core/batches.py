@@ -53,17 +53,17 @@ class ProfileKernel:
 
     @property
     def numbers(self) -> set[int]:
-        """The numbers of the variants, without that of a baseline that is none of them."""
+        """Return the numbers of the variants, without that of a baseline that is none of them."""
         return {variant.number for variant in self.variants}
 
     @property
     def baseline_number(self) -> int | None:
-        """The number of the baseline; None without one."""
+        """Return the number of the baseline; None without one."""
         return None if self.baseline is None else self.baseline.number
 
     @property
     def numbered(self) -> dict[int, Variant]:
-        """All variants by number, the baseline first, because limits scale with what is known to work."""
+        """Return all variants by number, the baseline first, because limits scale with what is known to work."""
         first = () if self.baseline is None else (self.baseline,)
         return {variant.number: variant for variant in (*first, *self.variants)}
 

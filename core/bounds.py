@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 @dataclass(frozen=True)
 class Within:
-    """Bounds, both included: of a number's value, else of a length."""
+    """Bound a number, else a length; both bounds are included."""
 
     low: float
     high: float

@@ -32,7 +32,7 @@ _BYTES = {bytes, bytearray, memoryview}
 
 
 class DecodeError(ValueError):
-    """A value does not fit its type hint; `path` says where, from the outermost field inwards."""
+    """Report a value that does not fit its type hint; `path` says where, from the outermost field inwards."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -271,7 +271,7 @@ def _sequence(inner: Decode) -> Decode:
 
 
 def _row(make: Callable[[list[Any]], Any], parts: list[tuple[str, Decode]]) -> Decode:
-    """parts: for each item its path and its decoder."""
+    """Return a decoder of a list. parts: for each item its path and its decoder."""
 
     def check(value: object) -> object:
         if not isinstance(value, list | tuple) or len(value) != len(parts):

@@ -34,7 +34,7 @@ class ElementType:
 
     @property
     def sum_bytes(self) -> int:
-        """Bytes of a number of `sums`."""
+        """Return the bytes of a number of `sums`."""
         return next(each.nbytes for each in ELEMENT_TYPES.values() if each.storage == self.sums)
 
 

@@ -25,8 +25,8 @@ Alignment = Annotated[int, Stored(Annotated[int, Within(1, 2**63 - 1)], _power_o
 @in_files(closed=True)
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """A device as its driver describes it. Sizes are in bytes; `driver` is the name of the driver's .icd
-    file, empty where drivers are found in another way."""
+    """Hold what a driver says of its device. Sizes are in bytes; `driver` is the name of the driver's .icd file,
+    empty where drivers are found in another way."""
 
     platform: CText
     platform_version: CText

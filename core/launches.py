@@ -92,7 +92,7 @@ def pragmas_for(extensions: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """A kernel of a launch's program that runs before it, each time; fields as in Launch."""
+    """Describe a kernel of a launch's program that runs before it, each time; fields as in Launch."""
 
     entry: Name
     global_size: Sizes
@@ -104,7 +104,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: OpenCL C, entry point, build options and sizes (1 to 3 dimensions, local divides
+    """Describe a kernel launch: OpenCL C, entry point, build options and sizes (1 to 3 dimensions, local divides
     global).
 
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's
@@ -135,7 +135,7 @@ class Launch:
 
     @property
     def sequence(self) -> tuple[Stage | Launch, ...]:
-        """All kernels in the order in which they run."""
+        """Return all kernels in the order in which they run."""
         return (*self.stages, self)
 
 
@@ -157,10 +157,10 @@ def as_stage(kernel: Stage | Launch, entry: str, prefix: str) -> Stage:
 
 @dataclass(frozen=True)
 class Variant:
-    """One configuration made concrete: `prepare` fills the buffers of `packed` (name -> bytes) once from
-    constant inputs, then `main` computes "output" from inputs and packed buffers; only main is timed, its stages
-    included, which hand over what they compute in the buffers of `scratch` (name -> bytes), whose contents nothing
-    keeps. `number` is its name in a request for several, however often what is left of that is asked again."""
+    """Make one configuration concrete: `prepare` fills the buffers of `packed` (name -> bytes) once from constant
+    inputs, then `main` computes "output" from inputs and packed buffers; only main is timed, its stages included, which
+    hand over what they compute in the buffers of `scratch` (name -> bytes), whose contents nothing keeps. `number` is
+    its name in a request for several, however often what is left of that is asked again."""
 
     configuration: Annotated[Mapping[Key, int], Within(0, 256)]
     prepare: Annotated[tuple[Launch, ...], Within(0, 1024)]
@@ -172,7 +172,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Work:
-    """The least a task must do: floating-point operations, and bytes read and written once."""
+    """Tell the least that a task must do: floating-point operations, and bytes read and written once."""
 
     flops: Bytes
     bytes: Bytes
@@ -180,7 +180,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one variant; `message` says why its `status` is not ok.
+    """Tell what became of one variant; `message` says why its `status` is not ok.
 
     A sample is the mean time of one launch within a batch: `samples_ns` by the device's clock (by the host's where
     measured["timing"] is "wall"), `wall_ns` by the host's. `compile_ns` is the driver's compiler (0 when the program
@@ -198,7 +198,7 @@ class Trial:
 
     @property
     def median_ns(self) -> float:
-        """The median sample; infinite when there is none."""
+        """Return the median sample; infinite when there is none."""
         return statistics.median(self.samples_ns) if self.samples_ns else math.inf
 
 

@@ -6,6 +6,6 @@ LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO,
 
 
 def printable(text: object) -> str:
-    """Text from a kernel, a driver, a file or another machine in one line, and without the characters by which a
+    """Return text from a kernel, a driver, a file or another machine in one line, and without the characters by which a
     terminal is told to do something."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(text))

@@ -17,14 +17,14 @@ from gputune.core.errors import ForkedProcess
 
 @dataclass(frozen=True)
 class Opened:
-    """`what` was opened when this was made, by this process."""
+    """Note that `what` was opened when this was made, by this process."""
 
     what: str
     process: int = field(default_factory=os.getpid)
 
     @property
     def here(self) -> bool:
-        """Whether this is that process, and no fork of it."""
+        """Return whether this is that process, and no fork of it."""
         return os.getpid() == self.process
 
     def check(self) -> None:
@@ -37,7 +37,7 @@ class Opened:
 
 
 class Closing(ABC):
-    """Leaving a with statement closes it, whatever was raised in there."""
+    """Close it at the end of a with statement, whatever was raised in there."""
 
     @abstractmethod
     def close(self) -> None:

@@ -32,8 +32,8 @@ _FIRST_ANDROID_APP = 10_000
 
 
 def untrusted(path: Path | str, shared_folder: bool = True) -> str:
-    """Why another user could change what is at a path, or put it there, in words that follow its name, and what to do;
-    empty where none could. Raises OSError for a path that cannot be looked up.
+    """Return why another user could change what is at a path, or put it there, in words that follow its name, and what
+    to do; empty where none could. Raises OSError for a path that cannot be looked up.
 
     shared_folder: a folder with the sticky bit will do for the file itself. Not for a database, whose companions
     another user could put beside it.
@@ -65,7 +65,7 @@ def check_trusted(path: Path | str) -> None:
 
 
 def _changeable(status: os.stat_result, sticky: bool) -> str:
-    """Who else can write to a file or folder."""
+    """Return who else can write to a file or folder."""
     owner, group = status.st_uid, status.st_gid
     if owner != os.geteuid() and not _of_the_system(owner):
         return f"belongs to another user ({_user(owner) or owner}), who could change it"

@@ -18,7 +18,7 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 
 
 class Peer(NamedTuple):
-    """The process at the other end, as it was when it connected or began to listen, and its user."""
+    """Name the process at the other end, as it was when it connected or began to listen, and its user."""
 
     process: int
     user: int

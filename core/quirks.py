@@ -39,16 +39,16 @@ from gputune.core.launches import ArgumentForm, Standard
 
 @dataclass(frozen=True)
 class CompiledFolder:
-    """How a driver is told to keep what it compiles: one variable names the folder; where the other one is 1, it finds
-    again there what any process has compiled."""
+    """Say how a driver is told to keep what it compiles: one variable names the folder; where the other one is 1, it
+    finds again there what any process has compiled."""
 
     folder: str
     finds: str
 
 
 class Fence(NamedTuple):
-    """A statement of OpenCL C by which a work-item orders what it has written before an atomic function, and what it
-    reads after one, for all work-groups of a launch; and the version that has it."""
+    """Name a statement of OpenCL C by which a work-item orders what it has written before an atomic function, and what
+    it reads after one, for all work-groups of a launch; and the version that has it."""
 
     statement: str
     standard: Standard = "CL1.2"
@@ -61,7 +61,7 @@ with mem_fence, groups that had waited for each other read old values in nearly 
 
 @dataclass(frozen=True)
 class Quirks:
-    """One driver's row; `platform` is a regular expression that is found in the names of its platforms."""
+    """Hold one driver's row; `platform` is a regular expression that is found in the names of its platforms."""
 
     driver: str
     platform: str
@@ -108,7 +108,7 @@ class Quirks:
 
     @property
     def unbound(self) -> dict[str, str]:
-        """Variables for a process that only compiles: its threads take whatever cores others leave."""
+        """Return variables for a process that only compiles: its threads take whatever cores others leave."""
         return {self.affinity: "0"} if self.affinity else {}
 
 
@@ -237,8 +237,8 @@ def usual_form(identity: DeviceIdentity) -> ArgumentForm:
 
 
 def groups_at_once(identity: DeviceIdentity) -> int:
-    """So many work-groups of a launch are sure to run at the same time on a device and may wait for each other; 0 where
-    that is not known."""
+    """Return how many work-groups of a launch are sure to run at the same time on a device and may wait for each other;
+    0 where that is not known."""
     names = quirks_of(identity).thread_per_group
     known = names and identity.device_type == "cpu" and re.match(names, identity.name)
     return identity.compute_units if known and device_fence(identity) is not None else 0

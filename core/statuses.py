@@ -17,7 +17,7 @@ CORRECTNESS: Final = "correctness"
 
 
 class ContextVerdict(StrEnum):
-    """How a context binary fits a device.
+    """Say how a context binary fits a device.
 
     OPTIMAL: the device and the driver that it was made for; its programs load. PREFER_RECOMPILATION: it runs, its
     programs built from source and tuned for something else; made again it may run faster. UNSUPPORTED: it cannot run.
@@ -36,7 +36,7 @@ NEAR = 3
 
 @dataclass(frozen=True)
 class ContextChoice:
-    """A context of a package and how it fits a device.
+    """Name a context of a package, and how it fits a device.
 
     name, place: of the context in its package, which has `count` of them. distance: 0 for the very device and driver, 1
     for another driver, 2 for another number of compute units, 3 for another model of the family, 4 of the vendor, 5 for
@@ -52,8 +52,8 @@ class ContextChoice:
 
     @property
     def fit(self) -> str:
-        """optimal; near, of the device's family; rebuilt, from source for a device that it was not tuned for; or
-        unsupported."""
+        """Return how it fits: optimal; near, of the device's family; rebuilt, from source for a device that it was not
+        tuned for; or unsupported."""
         if self.verdict is not ContextVerdict.PREFER_RECOMPILATION:
             return self.verdict.value
         return "near" if self.distance <= NEAR else "rebuilt"

@@ -17,7 +17,8 @@ _MAXIMUM_SLUG = 120  # leaves room for the suffixes of a file name limited to 25
 
 @dataclass(frozen=True)
 class Tier:
-    """name: exact model and compute units as a file stem; family, vendor: short lower-case names."""
+    """Name a device and its kind. name: exact model and compute units as a file stem; family, vendor: short lower-case
+    names."""
 
     name: str
     family: str
@@ -25,7 +26,7 @@ class Tier:
 
     @property
     def file_name(self) -> str:
-        """The performance cache file of this tier inside its folder."""
+        """Return the performance cache file of this tier inside its folder."""
         return f"{self.name}{SUFFIX}"
 
 
@@ -151,7 +152,7 @@ def tier_of(name: str, compute_units: int, vendor: str = "", device_version: str
 
 
 def _family(model: str, vendor: str) -> tuple[str, str]:
-    """(family, vendor); empty where no rule knows."""
+    """Return (family, vendor); empty where no rule knows."""
     pocl = _POCL.match(model)
     if pocl:
         rest = model[pocl.end() :]
@@ -176,7 +177,7 @@ def _cpu_vendor(model: str) -> str:
 
 
 def _slug(text: str, otherwise: str) -> str:
-    """Lower-case letters, digits and dashes; what a file name cannot hold is cut and told apart by a hash."""
+    """Return lower-case letters, digits and dashes; what a file name cannot hold is cut and told apart by a hash."""
     without_marks = re.sub(r"\((R|TM|C)\)", " ", text, flags=re.IGNORECASE)
     slug = re.sub(r"[^a-z0-9]+", "-", without_marks.lower()).strip("-")
     if slug and len(slug) <= _MAXIMUM_SLUG and text.isascii():

@@ -55,7 +55,7 @@ FLUSH_SECONDS = 5.0  # for the last replies, when the server is stopped
 
 
 class Daemon:
-    """Serves clients on a bound port or local socket until `stop` or `stop_now` is called.
+    """Serve clients on a bound port or local socket until `stop` or `stop_now` is called.
 
     overlap: programs of waiting requests are built in a second worker while the first one measures; only for devices
     that this does not disturb. limits: what clients are told, once the device is known. perf_profile: for clients that

@@ -28,7 +28,7 @@ class RecentState:
         self._began = 0.0
 
     async def read(self) -> dict[str, object]:
-        """Plain numbers by name, as far as they can be read."""
+        """Return plain numbers by name, as far as they can be read."""
         now = time.monotonic()
         if self._reading is None or (self._reading.done() and now - self._began >= FRESH_SECONDS):
             self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(self._source)), now

@@ -17,7 +17,7 @@ _LINE_BYTES = 4096
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people; the traceback of a defect follows in lines of its own."""
+    """Write one line for people; the traceback of a defect follows in lines of its own."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return printable(super().formatMessage(record))
@@ -27,7 +27,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC, ISO 8601), level, logger, message and, for a defect, its traceback."""
+    """Write one JSON object a line: time (UTC, ISO 8601), level, logger, message and, for a defect, its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -56,7 +56,7 @@ def set_up(level: str, form: LogFormat, stream: TextIO) -> None:
 
 
 class LinesToLog(asyncio.Protocol):
-    """The reading end of a pipe that another process prints to: its lines become warnings."""
+    """Read a pipe that another process prints to: its lines become warnings."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

@@ -20,7 +20,7 @@ NO_DEVICE_THERE = "the agent has no device that works"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells a wrong call in one line, as all commands of gputune do."""
+    """Tell a wrong call in one line, as all commands of gputune do."""
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {self.prog}: {printable(message)}; see `{self.prog} --help`", file=sys.stderr)

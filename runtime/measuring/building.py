@@ -31,20 +31,20 @@ BufferOf: TypeAlias = Callable[[Handle], Buffer]
 
 @dataclass(frozen=True)
 class Ahead:
-    """Another process that compiles the variants from `first` on, where this one finds what is compiled. `wait` returns
-    when it does not any more, so that nothing is measured beside it."""
+    """Name another process, which compiles the variants from `first` on, where this one finds what is compiled. `wait`
+    returns when it does not any more, so that nothing is measured beside it."""
 
     first: int
     wait: Callable[[], None]
 
 
 class WrongOutput(Exception):
-    """A variant's output is wrong, or it wrote where it must not."""
+    """Report that a variant's output is wrong, or it wrote where it must not."""
 
 
 @dataclass(eq=False)
 class Verified:
-    """A variant that was built, launched and found right; packed buffers live as long as it does.
+    """Hold a variant that was built, launched and found right; packed buffers live as long as it does.
 
     estimate_ns: its first launch by the device's clock, by the host's where that stands still.
     """
@@ -61,8 +61,8 @@ class Verified:
 
 
 class VariantBuilder:
-    """Builds and verifies the variants of one request, with what they share: copies of the inputs, one output,
-    packed buffers per packing; all guarded.
+    """Build and verify the variants of one request, with what they share: copies of the inputs, one output, packed
+    buffers per packing; all guarded.
 
     damaged: how often something was written to that was only to be read, or to a guard region.
     """
@@ -144,7 +144,7 @@ class VariantBuilder:
 
     @property
     def _ahead(self) -> dict[int, Variant]:
-        """The variants that another worker compiles, by number."""
+        """Return the variants that another worker compiles, by number."""
         compiled = () if self._elsewhere is None else self._request.variants[self._elsewhere.first :]
         return {variant.number: variant for variant in compiled}
 

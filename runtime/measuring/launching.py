@@ -18,7 +18,7 @@ from gputune.runtime.measuring.watcher import UNWATCHED, Course, Watcher
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """A launch that can be run, and the ns that its program took to build: 0 when it was still there."""
+    """Hold a launch that can be run, and the ns that its program took to build: 0 when it was still there."""
 
     program: Program
     compile_ns: int
@@ -27,7 +27,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program binary harvested after a launch with the real sizes, and what that took."""
+    """Hold a program binary harvested after a launch with the real sizes, and what that took."""
 
     binary: bytes
     compile_ns: int
@@ -35,7 +35,7 @@ class Compiled:
 
 
 class Launcher:
-    """Builds and runs launches on a device and announces both. `variant` is whose launches they are."""
+    """Build and run launches on a device and announce both. `variant` is whose launches they are."""
 
     def __init__(self, programs: ProgramCache, course: Course) -> None:
         self._programs = programs

@@ -35,7 +35,7 @@ other devices it is twice the last cache."""
 
 
 class BadRequest(ValueError):
-    """A request makes no sense."""
+    """Report a request that makes no sense."""
 
 
 def measure(
@@ -86,8 +86,8 @@ def failure(error: Exception) -> Trial:
 
 
 def twins(backend: Backend, verified: Mapping[int, Verified]) -> dict[int, int]:
-    """Of variants that run the same machine code on the same data with the same sizes, all but the first, with the
-    first one's number."""
+    """Return the variants that run the same machine code on the same data with the same sizes, all but the first, with
+    the first one's number."""
     first: dict[object, int] = {}
     same_as: dict[int, int] = {}
     for index, one in verified.items():
@@ -101,8 +101,8 @@ def twins(backend: Backend, verified: Mapping[int, Verified]) -> dict[int, int]:
 
 
 class _Batch:
-    """One request on its way, and what has become of each variant so far, whose index is its number. Those that work
-    have their samples when they have been timed."""
+    """Follow one request on its way, and what has become of each variant so far, whose index is its number. Those that
+    work have their samples when they have been timed."""
 
     def __init__(self, backend: Backend, request: ProfileKernel, builder: VariantBuilder, course: Course) -> None:
         self._backend = backend
@@ -117,7 +117,7 @@ class _Batch:
 
     @property
     def damaged(self) -> int:
-        """How often something was written to that was only to be read, or to a guard region."""
+        """Return how often something was written to that was only to be read, or to a guard region."""
         return self._builder.damaged
 
     def trial(self, index: int) -> Trial:
@@ -144,7 +144,7 @@ class _Batch:
         self._course.yield_device()  # also to those that would have disturbed compiling ahead
 
     def time_all(self) -> None:
-        """Warms up with the fastest and samples everything that works, the same code once."""
+        """Warm up with the fastest and sample everything that works, the same code once."""
         self._protocol = protocol = self._chosen_protocol()
         if protocol.one_by_one:
             self._course.step("building", None)
@@ -191,7 +191,8 @@ class _Batch:
 
     @property
     def _evicting_bytes(self) -> int:
-        """Other data that evict the weights; 0 where such weights do not fit a cache, or nothing is known of one."""
+        """Return how many bytes of other data evict the weights; 0 where such weights do not fit a cache, or nothing is
+        known of one."""
         identity, cached = self._backend.identity, self._backend.cache_bytes
         if identity.device_type == "cpu":
             return min(EVICT_BYTES * identity.compute_units, MOST_EVICT_BYTES)
@@ -216,7 +217,7 @@ class _Batch:
         self._builder.release()
 
     def _warm_up(self, runners: dict[int, Runner]) -> bool:
-        """Warms up with the fastest that lives through it, and says whether the clock was stable at the end. What fails
+        """Warm up with the fastest that lives through it, and say whether the clock was stable at the end. What fails
         is no runner any more."""
         warm_up_ns = self._protocol.warm_up_ns
         for runner in sorted(runners.values(), key=lambda runner: runner.estimate_ns):

@@ -72,7 +72,7 @@ NORMAL_MAD = 1.4826
 
 
 class SuccessiveHalving:
-    """Decides pass by pass which runners are sampled next. Its caller appends one sample for each runner of a pass to
+    """Decide pass by pass which runners are sampled next. Its caller appends one sample for each runner of a pass to
     `samples`, or takes a runner out of it that has failed.
 
     samples: by runner, in nanoseconds. most: what a finalist gets. always: runners that the others are compared with,
@@ -198,8 +198,8 @@ def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
 
 
 def _gap(best: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """By which share of the best's time another one is behind it, and what that may be off by for certain: all of it
-    where too many passes speak against it."""
+    """Return by which share of the best's time another one is behind it, and what that may be off by for certain: all
+    of it where too many passes speak against it."""
     ratios = paired(other, best)
     gap, doubt = statistics.median(ratios) - 1, CERTAIN * standard_error(ratios)
     against = sum(ratio <= 1 for ratio in ratios)

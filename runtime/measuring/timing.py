@@ -43,8 +43,9 @@ WARM_UP_FACTOR = 5  # a warm-up may last so many times its least duration
 
 @dataclass(frozen=True)
 class Protocol:
-    """How to measure: the most samples that a finalist gets, the least duration of a sample and of the warm-up, whether
-    each launch finds the device's caches without its data, and how many bytes of others pass before each launch."""
+    """Say how to measure: the most samples that a finalist gets, the least duration of a sample and of the warm-up,
+    whether each launch finds the device's caches without its data, and how many bytes of others pass before each
+    launch."""
 
     samples: int = 16
     sample_ns: float = 1_000_000
@@ -54,14 +55,14 @@ class Protocol:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether something is done to the caches between two launches."""
+        """Return whether something is done to the caches between two launches."""
         return self.cold or self.evict_bytes > 0
 
 
 @dataclass(eq=False)
 class Runner:
-    """A verified variant that is timed. `estimate_ns` is the shortest launch seen so far; `stopped` says why its
-    samples ended."""
+    """Time a verified variant. `estimate_ns` is the shortest launch seen so far; `stopped` says why its samples
+    ended."""
 
     index: int
     bound: Bound
@@ -127,7 +128,7 @@ def _batches(bound: Bound, launches: int, launch_ns: float) -> list[Batch]:
 
 @dataclass
 class _Block:
-    """Launches of a warm-up, and their time on both clocks."""
+    """Count launches of a warm-up, and their time on both clocks."""
 
     launches: int = 0
     wall_ns: float = 0.0

@@ -39,7 +39,7 @@ meets a buffer of the same variant, or no memory at all; otherwise it may go unn
 
 @dataclass(frozen=True, eq=False)
 class GuardedBuffer:
-    """`inner` is what a kernel gets; `whole` is guard, inner, guard."""
+    """Guard a buffer: `inner` is what a kernel gets; `whole` is guard, inner, guard."""
 
     whole: Buffer
     inner: Buffer
@@ -85,7 +85,7 @@ def unlike(backend: Backend, reference: Reference) -> Buffer | None:
 
 
 class KeptBuffers:
-    """Guarded buffers that kernels read and must not change; `fill` writes their contents.
+    """Keep guarded buffers that kernels read and must not change; `fill` writes their contents.
 
     A checksum tells whether they have changed, and then they are filled again, so that what one variant
     damages does not fail the next. checksums: those of what was filled in, by name.

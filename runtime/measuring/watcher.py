@@ -32,16 +32,16 @@ PURPOSES = ("build", "verify", "measure")
 
 
 class Cancelled(Exception):
-    """The work was given up because the watcher wished so."""
+    """Report that the work was given up because the watcher wished so."""
 
 
 class Watcher(Protocol):
-    """Hears of each step. `variant` is the number of one in the request, or of its baseline; None is work for all of
+    """Hear of each step. `variant` is the number of one in the request, or of its baseline; None is work for all of
     them. Every method but yield_device returns at once, and none raises."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether to give up; asked between variants and between samples, which ends in Cancelled."""
+        """Return whether to give up; asked between variants and between samples, which ends in Cancelled."""
 
     def step(self, step: Step, variant: int | None, expected_ns: float) -> None:
         """Note what is done next. expected_ns is for limits that scale with it: the fastest launch known when
@@ -59,7 +59,7 @@ class Watcher(Protocol):
 
 
 class Unwatched:
-    """A watcher that does nothing."""
+    """Do nothing."""
 
     cancelled = False
 
@@ -76,7 +76,7 @@ UNWATCHED = Unwatched()
 
 
 class Course:
-    """The way of one request: announces its steps, sums up what they take, and remembers the fastest launch.
+    """Follow the way of one request: announce its steps, sum up what they take, and remember the fastest launch.
 
     best_ns: the fastest launch known, 0 when none is. What lies between two announcements belongs to the first, and to
     the variant that it names.
@@ -91,7 +91,7 @@ class Course:
         self._since_ns = time.perf_counter_ns()
 
     def step(self, step: Step, variant: int | None, expected_ns: float = 0.0, *, shared: bool = False) -> None:
-        """Announces what comes next. What is `shared` serves the whole batch: its time is no variant's own."""
+        """Announce what comes next. What is `shared` serves the whole batch: its time is no variant's own."""
         self._account()
         self._purpose, self._variant = _PURPOSE[step], None if shared else variant
         self.watcher.step(step, variant, expected_ns)
@@ -113,7 +113,7 @@ class Course:
 
     @property
     def spent_ns(self) -> dict[str, int]:
-        """The host's time until now, for "build", "verify" and "measure"."""
+        """Return the host's time until now, for "build", "verify" and "measure"."""
         self._account()
         return {purpose: sum(spent[purpose] for spent in self._spent_ns.values()) for purpose in PURPOSES}
 

@@ -68,13 +68,13 @@ _ARRIVING = codec.registry(dict.fromkeys([*REPLIES.values(), *UNASKED]))
 
 
 class AgentLost(DeviceError):
-    """The connection to an agent has ended."""
+    """Report that the connection to an agent has ended."""
 
 
 @dataclass
 class _Open:
-    """A request without a reply: its number, what takes the reply, whether that is waited for, and what is called when
-    its launch runs. request: None if the reply has nothing that could not fit it, so that its data can go."""
+    """Hold a request without a reply: its number, what takes the reply, whether that is waited for, and what is called
+    when its launch runs. request: None if the reply has nothing that could not fit it, so that its data can go."""
 
     number: int
     kind: type
@@ -86,7 +86,7 @@ class _Open:
 
 
 class AgentConnection:
-    """A connection to an agent. `ask` waits for a reply, and `post` does not; replies come in the order of requests.
+    """Speak with an agent. `ask` waits for a reply, and `post` does not; replies come in the order of requests.
 
     address: HOST:PORT, HOST, either with [IPV6], or the path of a local socket; earlier: the session of an earlier
     connection, of which `ended` says how its process ended; answer_seconds: that a reply may take. Raises
@@ -255,7 +255,7 @@ class AgentConnection:
         return codec.unpack(frame.header, frame.blobs, kinds, LIMITS)
 
     def _bound(self) -> None:
-        """Has the socket wait until the deadline, if there is one. Raises TimeoutError."""
+        """Have the socket wait until the deadline, if there is one. Raises TimeoutError."""
         if self._until is not None:
             left = self._until - time.monotonic()
             if left <= 0:

@@ -87,14 +87,14 @@ class _Numbers:
 
 
 class _Kernel:
-    """A bound kernel's handle, and what it takes to bind it once more."""
+    """Hold a bound kernel's handle, and what it takes to bind it once more."""
 
     def __init__(self, handle: Handle, request: messages.Bind, program: Program) -> None:
         self.handle, self.request, self.program = handle, request, program
 
 
 class AgentBackend(Backend):
-    """A device that an agent has opened. Requests without an answer that matters are sent and not waited for."""
+    """Use a device that an agent has opened. Requests without an answer that matters are sent and not waited for."""
 
     def __init__(self, identity: DeviceIdentity, address: str, place: int) -> None:
         """Open the device at a place of the list of the agent at an address. Raises DeviceNotFound, DeviceError."""
@@ -124,7 +124,7 @@ class AgentBackend(Backend):
 
     @property
     def settings(self) -> dict[str, str]:
-        """The agent's variables that change code or time."""
+        """Return the agent's variables that change code or time."""
         return self._settings
 
     @property

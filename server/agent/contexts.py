@@ -40,8 +40,8 @@ COPIED = "the device is behind an agent, on another machine"
 
 
 class AgentContext:
-    """A graph that an agent has loaded. graph, computes, warnings, load_ns, counters, recorder, persistent_kernels: as
-    of Executor; last_form: how the last inference in the usual form ran."""
+    """Run a graph that an agent has loaded. graph, computes, warnings, load_ns, counters, recorder, persistent_kernels:
+    as of Executor; last_form: how the last inference in the usual form ran."""
 
     computes = True
 

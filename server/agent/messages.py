@@ -359,7 +359,7 @@ class Vote:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Greeting:
-    """The connection has a place. ended: how the process of the earlier session ended, if that was not in order."""
+    """Tell of a place. ended: how the process of the earlier session ended, if that was not in order."""
 
     ended: CText
 
@@ -367,7 +367,7 @@ class Greeting:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Devices:
-    """The devices, in the order of their places."""
+    """Name the devices, in the order of their places."""
 
     devices: Annotated[tuple[DeviceIdentity, ...], Within(0, 256)]
 
@@ -375,8 +375,8 @@ class Devices:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Opened:
-    """The device is open. cache_bytes: of its last cache, as the driver says; variables: of the agent's environment,
-    those that TOLD_VARIABLES name, each as NAME=VALUE."""
+    """Tell that the device is open. cache_bytes: of its last cache, as the driver says; variables: of the agent's
+    environment, those that TOLD_VARIABLES name, each as NAME=VALUE."""
 
     cache_bytes: Amount
     variables: Texts
@@ -385,13 +385,13 @@ class Opened:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Done:
-    """It is done."""
+    """Tell that it is done."""
 
 
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Contents:
-    """The bytes that were asked for, in their order."""
+    """Bring the bytes that were asked for, in their order."""
 
     data: Blobs
 
@@ -399,7 +399,7 @@ class Contents:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Built:
-    """A program is built. build_ns: what the driver's compiler took."""
+    """Tell that a program is built. build_ns: what the driver's compiler took."""
 
     build_ns: Nanoseconds
 
@@ -416,14 +416,15 @@ class Checked:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Started:
-    """The launch of the request runs."""
+    """Tell that the launch of the request runs."""
 
 
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Timed:
-    """wall_ns: a number of 8 bytes for each batch that was run, what it took by the agent's clock; times: for each of
-    its kernels four, when it was queued, submitted, started and ended by the device's clock, 0 without that."""
+    """Bring the times of batches. wall_ns: a number of 8 bytes for each batch that was run, what it took by the agent's
+    clock; times: for each of its kernels four, when it was queued, submitted, started and ended by the device's clock,
+    0 without that."""
 
     wall_ns: Blob
     times: Blob
@@ -432,7 +433,7 @@ class Timed:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Loaded:
-    """A context is ready to run. warnings: causes of unexpected cost; load_ns: the time that loading took."""
+    """Tell that a context is ready to run. warnings: causes of unexpected cost; load_ns: the time that loading took."""
 
     warnings: Texts
     load_ns: Nanoseconds
@@ -441,8 +442,8 @@ class Loaded:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Ran:
-    """The outputs of an inference in the graph's order. elapsed_ns: by the agent's clock, from before the first input
-    is written until the last output is read; form: how it ran, as profile logs say it."""
+    """Bring the outputs of an inference in the graph's order. elapsed_ns: by the agent's clock, from before the first
+    input is written until the last output is read; form: how it ran, as profile logs say it."""
 
     outputs: Blobs
     elapsed_ns: Nanoseconds
@@ -452,7 +453,7 @@ class Ran:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Steered:
-    """The files by which votes steer the device; nothing if none does."""
+    """Name the files by which votes steer the device; nothing if none does."""
 
     controls: Texts
 
@@ -460,7 +461,7 @@ class Steered:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Failed:
-    """The request failed. status: as a trial is recorded with it, or the name of a ContextError; message: why."""
+    """Tell of a failure. status: as a trial is recorded with it, or the name of a ContextError; message: why."""
 
     status: CText
     message: CText

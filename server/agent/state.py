@@ -34,7 +34,7 @@ Ask = Callable[[ReadFiles], Contents]
 
 
 class AgentState:
-    """The state of an agent's machine. ask: asks the agent."""
+    """Read the state of an agent's machine. ask: asks the agent."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -71,8 +71,8 @@ class AgentState:
 
 
 class ConnectedState:
-    """The state of the machine of an agent at an address, over a connection of its own, which is made when it is needed
-    and once more when it is lost."""
+    """Read the state of the machine of an agent at an address, over a connection of its own, which is made when it is
+    needed and once more when it is lost."""
 
     def __init__(self, address: str) -> None:
         self._address = address

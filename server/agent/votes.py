@@ -14,8 +14,9 @@ log = logging.getLogger("gputune.server.agent")
 
 
 class AgentPower:
-    """The perf profile of one client on an agent's device, as Power is on those of this machine. Its votes end with its
-    connection, which is made once more where it is lost. controls: the files by which the device is steered."""
+    """Vote by the perf profile of one client on an agent's device, as Power is on those of this machine. Its votes end
+    with its connection, which is made once more where it is lost. controls: the files by which the device is
+    steered."""
 
     def __init__(self, profile: PerfProfile, address: str, place: int) -> None:
         """Set the profile. Raises ValueError for an agent that cannot be reached."""

@@ -32,7 +32,7 @@ PAUSE_SECONDS = 0.5  # after a connection that could not be accepted, for lack o
 
 
 class Admission:
-    """Accepts connections on a port that listens, for each that says something a link from `make`.
+    """Accept connections on a port that listens, for each that says something a link from `make`.
 
     A link stands here until it has `passed` or `left`. When the slots are taken, the next one takes that of the one
     that has stood longest (slots.py): with the token a moment is enough. seconds: from the connection to the proof.
@@ -60,7 +60,7 @@ class Admission:
 
     @property
     def standing(self) -> int:
-        """How many connections have not proven themselves."""
+        """Return how many connections have not proven themselves."""
         return len(self._silent) + len(self._unproven)
 
     async def serve(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Authentication:
-    """Clients must know the token (None: all are let in), and speak TLS when there is a context for it."""
+    """Let in clients that know the token (None: all), and speak TLS when there is a context for it."""
 
     token: bytes | None = None
     tls: ssl.SSLContext | None = None

@@ -34,7 +34,7 @@ _WASTE = bytearray(1 << 16)  # what comes after the last words
 
 
 class Host(Protocol):
-    """What a link needs of the daemon."""
+    """List what a link needs of the daemon."""
 
     limits: Limits
     service: Service
@@ -55,7 +55,7 @@ class Host(Protocol):
 
 
 class ClientLink(asyncio.BufferedProtocol):
-    """Made by the daemon for each client that connects.
+    """Serve one client that has connected; the daemon makes it.
 
     requests: what the client has asked for so far, by kind; tenant: with which other clients it shares the device's
     time; closed: done when the connection is gone.
@@ -175,7 +175,7 @@ class ClientLink(asyncio.BufferedProtocol):
             self._flush()
 
     def cost(self, request_id: int) -> int:
-        """About how many bytes a request of the client takes while it waits."""
+        """Return about how many bytes a request of the client takes while it waits."""
         return self._connection.cost(request_id)
 
     def end(self, error: ProtocolError) -> None:

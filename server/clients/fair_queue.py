@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class _Share(Protocol):
-    """What has a share of the device's time, and since when it waits for more, by the number of an arrival."""
+    """Hold what has a share of the device's time, and since when it waits for more, by the number of an arrival."""
 
     used: float
 
@@ -31,7 +31,7 @@ Shared = TypeVar("Shared", bound=_Share)
 
 @dataclass
 class _Line(Generic[Item]):
-    """The waiting items of one owner with the numbers they arrived under, and what the owner has used."""
+    """Hold the waiting items of one owner with the numbers they arrived under, and what the owner has used."""
 
     used: float
     items: deque[tuple[int, Item]] = field(default_factory=deque)
@@ -43,7 +43,7 @@ class _Line(Generic[Item]):
 
 @dataclass
 class _Tenant(Generic[Owner, Item]):
-    """The owners of one tenant. level: the least that an owner had used which waited when one was served last."""
+    """Hold the owners of one tenant. level: the least that an owner had used which waited when one was served last."""
 
     used: float
     since: int = 0
@@ -55,10 +55,10 @@ class _Tenant(Generic[Owner, Item]):
 
 
 class FairQueue(Generic[Owner, Item]):
-    """Items of one owner keep their order. Between tenants, and between the owners of one, the one that has used least
-    goes first; those that differ by less than `tolerance` seconds count as equal, and of equals the one that has waited
-    longest goes first. So equal requests are served in turns whatever a stutter adds to one of them, and no tenant
-    gains more than the tolerance, however many owners it has.
+    """Keep the items of one owner in their order. Between tenants, and between the owners of one, the one that has used
+    least goes first; those that differ by less than `tolerance` seconds count as equal, and of equals the one that has
+    waited longest goes first. So equal requests are served in turns whatever a stutter adds to one of them, and no
+    tenant gains more than the tolerance, however many owners it has.
 
     A tenant that comes, or comes back, starts level with those that wait: an idle hour is no credit, and a busy hour
     without other tenants is no debt. A tenant without owners is remembered until the others have used as much.
@@ -138,7 +138,7 @@ class FairQueue(Generic[Owner, Item]):
             tenant.lines[owner].used += seconds
 
     def order(self, held_back: Collection[Owner] = ()) -> list[Item]:
-        """Everything that waits, without what is held back, roughly in the order in which it will be served:
+        """Return everything that waits, without what is held back, roughly in the order in which it will be served:
         every tenant's first items, then every tenant's second ones, and the same within each."""
         tenants = (_in_turns(line.items for line in tenant.waiting(held_back)) for tenant in self._waiting(held_back))
         return [item for _, item in _in_turns(tenants)]

@@ -16,9 +16,9 @@ ADDRESSES = 1024
 
 
 class Guesses:
-    """How long the next proof from an address is left unread: twice as long after each wrong one, up to
-    LONGEST_SECONDS, which is bearable for others behind the same address. Addresses beyond ADDRESSES are forgotten, the
-    one that failed longest ago first."""
+    """Delay the next proof from an address: twice as long after each wrong one, up to LONGEST_SECONDS, which is
+    bearable for others behind the same address. Addresses beyond ADDRESSES are forgotten, the one that failed longest
+    ago first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Guesses:
         return max(0.0, pause - since)
 
     def _recent(self, network: str) -> tuple[int, float]:
-        """(wrong proofs in a row, seconds since the last one)"""
+        """Return (wrong proofs in a row, seconds since the last one)"""
         count, last = self._failed.get(network, (0, 0.0))
         since = self._clock() - last
         return (count, since) if since < FORGET_SECONDS else (0, since)

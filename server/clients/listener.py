@@ -15,15 +15,15 @@ BACKLOG = 1024  # connections that the system holds until they are accepted; tho
 
 
 class CannotListen(Exception):
-    """The port is taken, or the address is none of this machine's."""
+    """Report that the port is taken, or the address is none of this machine's."""
 
 
 class Exposed(Exception):
-    """The address is open to the network, and nothing protects it."""
+    """Report that the address is open to the network, and nothing protects it."""
 
 
 class Arrival:
-    """A connection that was accepted, and that has no protocol yet.
+    """Hold a connection that was accepted, and that has no protocol yet.
 
     host: where it comes from; address: the tenant that this is (tenants.py); name: the same for people; began: when it
     was accepted (time.monotonic); descriptor: for the event loop, which says there that something has arrived.
@@ -43,7 +43,7 @@ class Arrival:
 
     @property
     def hung_up(self) -> bool:
-        """Whether the other side has closed it, and sent nothing before."""
+        """Return whether the other side has closed it, and sent nothing before."""
         try:
             return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -65,7 +65,8 @@ class Arrival:
 
 
 class Listener:
-    """A bound port; port 0 picks a free one. No client can connect before `listen`, when the daemon has its device.
+    """Hold a bound port; port 0 picks a free one. No client can connect before `listen`, when the daemon has its
+    device.
 
     `address` is host:port as bound. An address that others than this machine reach needs a token (`protected`).
     Raises CannotListen, Exposed.

@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.001
 
 
 class LocalListener:
-    """A socket file of mode 600, with a Listener's methods. Clients can connect at once, and wait until they are
+    """Hold a socket file of mode 600, with a Listener's methods. Clients can connect at once, and wait until they are
     served.
 
     `address` is unix:PATH. The file is removed by `close`, unless there is another one in its place by then. Raises
@@ -143,7 +143,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class LocalArrival(Arrival):
-    """A connection over a local socket."""
+    """Hold a connection over a local socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         try:
@@ -158,7 +158,7 @@ class LocalArrival(Arrival):
 
     @property
     def stranger(self) -> str:
-        """Why the connection is refused, whatever it says; empty when it is not."""
+        """Return why the connection is refused, whatever it says; empty when it is not."""
         if not self._peer.stranger:
             return ""
         return f"this server is of user {os.geteuid()}, and serves that user and root only, not user {self._peer.user}"

@@ -36,8 +36,8 @@ class FarPower(Protocol):
 
 @dataclass
 class _Chosen:
-    """The profile of one connection, once it is in force. exchanging: held while another one takes its place; gone:
-    the connection is, and what comes into force afterwards is taken back."""
+    """Hold the profile of one connection, once it is in force. exchanging: held while another one takes its place;
+    gone: the connection is, and what comes into force afterwards is taken back."""
 
     power: Power | FarPower | None = None
     exchanging: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -65,7 +65,7 @@ class PerfProfiles:
         return () if self._default is None else self._controls(self._default)
 
     async def set(self, client: object, request: SetPerfProfile) -> PerfProfileSet:
-        """Exchanges the profile of a connection. Raises ProtocolError for what is none."""
+        """Exchange the profile of a connection. Raises ProtocolError for what is none."""
         try:
             profile = PerfProfile.from_dict(request.profile)
         except ValueError as error:

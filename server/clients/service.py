@@ -48,7 +48,7 @@ SLICE_SECONDS = 2.0  # that a batch has the device at least before it yields it;
 
 
 class Service:
-    """Answers requests. `status` makes the reply to Status.
+    """Answer requests. `status` makes the reply to Status.
 
     queue_changed: called when something new waits for the device, has its turn, or does not wait any more; memory: what
     is held for all clients.
@@ -112,7 +112,7 @@ class Service:
         session.end()
 
     def hold_back(self, client: Client, back: bool) -> None:
-        """Whether the client does not read its replies: no more are made for it then."""
+        """Return whether the client does not read its replies: no more are made for it then."""
         if back:
             self._held_back.add(client)
         else:
@@ -216,7 +216,7 @@ class Service:
     # --- the device -----------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Has the workers do one job after the other; returns after `stop`, when those in flight are answered."""
+        """Have the workers do one job after the other; return after `stop`, when those in flight are answered."""
         try:
             while not self._stopping:
                 self._work.clear()
@@ -315,7 +315,7 @@ class Service:
         self._work.set()
 
     def _charge(self) -> None:
-        """Charges the time since the last call to those whose jobs are served, in equal shares."""
+        """Charge the time since the last call to those whose jobs are served, in equal shares."""
         now = time.monotonic()
         for job in self._running:
             self._fair_queue.spent(job.client, (now - self._charged) / len(self._running))
@@ -348,12 +348,12 @@ class Service:
 
     @property
     def clients(self) -> int:
-        """How many may ask."""
+        """Return how many may ask."""
         return len(self._sessions)
 
     @property
     def running(self) -> str:
-        """What the device does, in words; empty when nothing."""
+        """Return what the device does, in words; empty when nothing."""
         kinds = Counter(
             f"{KINDS[type(request)]} {request.task}" if isinstance(request, ProfileKernel) else KINDS[type(request)]
             for request in (job.request for job in self._running)

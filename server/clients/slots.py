@@ -9,8 +9,8 @@ Newcomer = TypeVar("Newcomer", bound=Hashable)
 
 
 class Slots(Generic[Newcomer]):
-    """At most so many newcomers. When all slots are taken, the next newcomer gets that of the one which has been there
-    longest, among those of the address that has most slots: an address has to share its slots only with itself as
+    """Admit at most so many newcomers. When all slots are taken, the next newcomer gets that of the one which has been
+    there longest, among those of the address that has most slots: an address has to share its slots only with itself as
     long as others have fewer."""
 
     def __init__(self, at_most: int) -> None:

@@ -34,7 +34,7 @@ _WHICH = {"str": "text_bytes", "array": "items", "map": "items"}
 
 
 class _Thread(threading.local):
-    """A packer for each thread: making one takes longer than packing a ping."""
+    """Hold a packer for each thread: making one takes longer than packing a ping."""
 
     def __init__(self) -> None:
         self.pack: Callable[[object], bytes] = msgpack.Packer(strict_types=True).pack
@@ -44,14 +44,14 @@ _thread = _Thread()
 
 
 class Parts(NamedTuple):
-    """A message taken apart: the MsgPack header and the blobs that travel behind it."""
+    """Take a message apart: the MsgPack header and the blobs that travel behind it."""
 
     header: bytes
     blobs: Sequence[memoryview]
 
 
 def registry(kinds: Iterable[type]) -> Mapping[str, type]:
-    """Message classes by the name that they have on the wire."""
+    """Return message classes by the name that they have on the wire."""
     return {kind.__name__: kind for kind in kinds}
 
 
@@ -69,7 +69,7 @@ def pack(message: object, request_id: int) -> Parts:
 def unpack(
     header: bytes | memoryview, blobs: Sequence[memoryview], kinds: Mapping[str, type], limits: Limits = UNLIMITED
 ) -> tuple[int, Any]:
-    """(request id, message) of an untrusted frame; only the classes in `kinds` (see registry) are accepted.
+    """Return (request id, message) of an untrusted frame; only the classes in `kinds` (see registry) are accepted.
 
     Raises RemoteProtocolError (bad_message, unexpected_message, limit_exceeded); its request_id is the frame's
     when that much could be read.

@@ -33,7 +33,7 @@ WELCOME_LIMITS = Limits(frame_bytes=256 << 10, header_bytes=256 << 10, blobs=16)
 
 
 class State(Enum):
-    """How far a connection has come."""
+    """Say how far a connection has come."""
 
     START = "waiting for the client's hello"
     GREETED = "waiting for the server's hello"
@@ -72,11 +72,11 @@ _ARRIVING = {(state, side): _may_arrive(state, side) for state in State for side
 
 
 class _Refused:
-    """Stands among the open requests for one that did not fit the protocol: only Error answers it."""
+    """Stand among the open requests for one that did not fit the protocol: only Error answers it."""
 
 
 class Connection:
-    """The protocol seen from `side`. Every method is free of input and output.
+    """Follow the protocol as seen from `side`. Every method is free of input and output.
 
     token: what the other side must know too; None when there is none. With a token every frame after the hellos carries
     a MAC, but for the error by which a server refuses a client: a stranger gets nothing that depends on the token. Of
@@ -102,21 +102,21 @@ class Connection:
 
     @property
     def mismatch(self) -> str:
-        """Why the two versions do not go together, else empty; a server says hello and closes then."""
+        """Return why the two versions do not go together, else empty; a server says hello and closes then."""
         return self._handshake.mismatch
 
     @property
     def limits(self) -> Limits:
-        """What holds now: strict ones of the handshake, then those of the welcome."""
+        """Return the limits that hold now: strict ones of the handshake, then those of the welcome."""
         return self._reader.limits
 
     def cost(self, request_id: int) -> int:
-        """About how many bytes of memory an open request of the peer takes: its blobs, and what was made of its
+        """Return about how many bytes of memory an open request of the peer takes: its blobs, and what was made of its
         header."""
         return self._costs.get(request_id, HEADER_COST * _SMALL_BYTES)
 
     def close(self) -> None:
-        """Nothing more will be sent or received."""
+        """End it: nothing more will be sent or received."""
         self._enter(State.CLOSED)
 
     # --- out --------------------------------------------------------------------------------------
@@ -165,12 +165,12 @@ class Connection:
 
     @property
     def between_frames(self) -> bool:
-        """True when the peer may close the connection without cutting a message off."""
+        """Return whether the peer may close the connection without cutting a message off."""
         return self._reader.between_frames
 
     @property
     def announced_bytes(self) -> int:
-        """What the frame that is arriving takes (see FrameReader)."""
+        """Return what the frame that is arriving takes (see FrameReader)."""
         return self._reader.announced_bytes
 
     def space(self) -> memoryview:
@@ -273,11 +273,11 @@ class Connection:
             self._send_macs()
 
     def _send_macs(self) -> None:
-        """From here on every frame of this side carries one, where there is a token."""
+        """Add a MAC to every further frame of this side, where there is a token."""
         self._sending = self._handshake.frame_mac(self.side)
 
     def _expect_macs(self) -> None:
-        """From here on every frame of the other side must carry one, where there is a token."""
+        """Expect a MAC in every further frame of the other side, where there is a token."""
         self._reader.mac = self._handshake.frame_mac(self.peer)
 
     def _proves_nothing(self, error: RemoteProtocolError) -> bool:

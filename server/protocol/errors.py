@@ -47,7 +47,7 @@ ERROR_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 class ProtocolError(Exception):
-    """Something that the protocol does not allow.
+    """Report something that the protocol does not allow.
 
     `name` is one of ERROR_NAMES. `request_id` is the request at fault; 0 means that the connection as a
     whole is at fault and cannot go on.
@@ -69,11 +69,11 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side tried something that the protocol does not allow; nothing was sent."""
+    """Report that this side tried something that the protocol does not allow; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side sent something that the protocol does not allow.
+    """Report that the other side sent something that the protocol does not allow.
 
     `arrived` holds the messages, as (request id, message), that the same bytes completed before the fault.
     """

@@ -27,7 +27,7 @@ _AHEAD = 3
 
 
 class FrameMac:
-    """The MACs of the frames of one direction, in their order."""
+    """Compute the MACs of the frames of one direction, in their order."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=MAC_BYTES)
@@ -67,7 +67,7 @@ class FrameMac:
 
 
 class Hashing:
-    """SHA-256 of each MiB of some blobs, by threads while more of them is on its way.
+    """Compute SHA-256 of each MiB of some blobs, by threads while more of them is on its way.
 
     most_ahead: pieces that may wait for a thread, None for any number; `reach` hashes what comes then, so that the last
     ones are soon done when all has arrived.

@@ -33,7 +33,7 @@ _NO_BLOBS: Sequence[memoryview] = ()
 
 
 class Frame(NamedTuple):
-    """A whole frame as it arrived."""
+    """Hold a whole frame as it arrived."""
 
     header: bytes | memoryview
     blobs: Sequence[memoryview]
@@ -88,7 +88,7 @@ def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
 
 
 class FrameReader:
-    """Collects frames from bytes that arrive in any pieces; allocates nothing larger than `limits`.
+    """Collect frames from bytes that arrive in any pieces; allocate nothing larger than `limits`.
 
     limits, mac: may be replaced between frames; mac is that of the direction, None where frames carry none.
     """
@@ -108,11 +108,12 @@ class FrameReader:
         self._signed = b""  # all before the blobs of a frame that is not verified yet
         self._hashing: Hashing | None = None  # of its blobs
         self.announced_bytes = 0
-        """What the frame that is arriving takes beside the staging buffer, with the bytes that have not come yet."""
+        """Return what the frame that is arriving takes beside the staging buffer, with the bytes that have not come
+        yet."""
 
     @property
     def between_frames(self) -> bool:
-        """True when no byte of an unfinished frame has arrived."""
+        """Return whether no byte of an unfinished frame has arrived."""
         return self._header is None and self._front is None and self._start == self._end
 
     def space(self) -> memoryview:

@@ -10,7 +10,7 @@ from gputune.server.protocol.messages import Hello
 
 
 class Handshake:
-    """One side's view. `hello` is its own; token: what the other side must know too, None when there is none."""
+    """Hold one side's view. `hello` is its own; token: what the other side must know too, None when there is none."""
 
     def __init__(self, side: Role, protocol: int, software: str, token: bytes | None) -> None:
         self._side = side
@@ -49,7 +49,7 @@ class Handshake:
         return self._tokens(ours.authentication == "token", hello.authentication == "token")
 
     def frame_mac(self, sender: Role) -> FrameMac | None:
-        """For the frames that `sender` sends after both hellos; None where there is no token."""
+        """Return the MACs for the frames that `sender` sends after both hellos; None where there is no token."""
         if self._token is None:
             return None
         key = authentication.frame_key(self._token, sender, self._said["client"], self._said["server"])

@@ -9,7 +9,7 @@ from gputune.core.bounds import LATER, Bytes, Count
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server accepts; Welcome carries it, and a limit_exceeded error names the field."""
+    """Bound what a server accepts; Welcome carries it, and a limit_exceeded error names the field."""
 
     frame_bytes: Bytes = (1 << 30) + (16 << 20)  # one frame: header and blobs
     header_bytes: Bytes = 512 << 10  # the MsgPack header of one frame

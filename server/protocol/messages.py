@@ -64,7 +64,7 @@ Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
 
 @dataclass(frozen=True)
 class Hello:
-    """Both sides say which protocol and software they speak, and send what makes the keys of a connection its own.
+    """Say which protocol and software this side speaks, and send what makes the keys of a connection its own.
 
     nonce: 64 hexadecimal digits, fresh for each connection. authentication: whether this side has a token. salt: of a
     server with a token, 32 hexadecimal digits that the token is stretched with.
@@ -79,15 +79,15 @@ class Hello:
 
 @dataclass(frozen=True)
 class Proof:
-    """The client knows the token, if there is one: the MAC of this frame shows it."""
+    """Prove that the client knows the token, if there is one: the MAC of this frame shows it."""
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server knows the token too, as the MAC shows, and is ready: its limits, its device's identity, itself
-    (software, backend, the settings in its environment that change a driver's code or its time, `features`, the names
-    of those that it can test, `no_contexts`, which says why it runs none and what to do, and is empty if it runs them,
-    and `instance`, which is another one each time the server is started). Older servers name less."""
+    """Tell that the server knows the token too, as the MAC shows, and is ready: its limits, its device's identity,
+    itself (software, backend, the settings in its environment that change a driver's code or its time, `features`, the
+    names of those that it can test, `no_contexts`, which says why it runs none and what to do, and is empty if it runs
+    them, and `instance`, which is another one each time the server is started). Older servers name less."""
 
     limits: Limits
     device: Facts
@@ -99,34 +99,34 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ping:
-    """Is the server there? Answered at once, whatever the device does."""
+    """Ask whether the server is there. Answered at once, whatever the device does."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Ends an open request, which is answered with the error cancelled unless its reply is on the way."""
+    """End an open request, which is answered with the error cancelled unless its reply is on the way."""
 
     request: RequestId
 
 
 @dataclass(frozen=True)
 class Status:
-    """Asks how the server is."""
+    """Ask how the server is."""
 
 
 @dataclass(frozen=True)
 class UploadBuffer:
-    """Makes a buffer of these bytes. Buffers live until they are freed or the connection ends; kernels only
-    read them, and they outlive a worker that crashes."""
+    """Make a buffer of these bytes. Buffers live until they are freed or the connection ends; kernels only read them,
+    and they outlive a worker that crashes."""
 
     data: Blob
 
 
 @dataclass(frozen=True)
 class RegisterMemory:
-    """Makes known memory of the client's own, which the device then uses as it lies: bytes `offset` to `offset +
-    nbytes` of the descriptor that comes with this frame, a memfd sealed against shrinking or a dma-buf. On local
-    sockets only. FreeBuffers gives it up, and so does the end of the connection."""
+    """Make known memory of the client's own, which the device then uses as it lies: bytes `offset` to `offset + nbytes`
+    of the descriptor that comes with this frame, a memfd sealed against shrinking or a dma-buf. On local sockets only.
+    FreeBuffers gives it up, and so does the end of the connection."""
 
     nbytes: Annotated[int, Within(1, 2**48)]
     offset: Bytes
@@ -134,21 +134,21 @@ class RegisterMemory:
 
 @dataclass(frozen=True)
 class DownloadBuffer:
-    """Asks for the bytes of a buffer."""
+    """Ask for the bytes of a buffer."""
 
     buffer: Handle
 
 
 @dataclass(frozen=True)
 class FreeBuffers:
-    """Frees buffers, and gives registered memories up."""
+    """Free buffers, and give registered memories up."""
 
     buffers: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
 
 @dataclass(frozen=True)
 class CompileKernel:
-    """Builds a variant and launches it once with its real sizes, so that the binary holds the final code."""
+    """Build a variant and launch it once with its real sizes, so that the binary holds the final code."""
 
     variant: Variant
     buffers: Amounts  # bytes of every buffer that is not in variant.packed
@@ -156,7 +156,7 @@ class CompileKernel:
 
 @dataclass(frozen=True)
 class ExecuteKernel:
-    """Runs launches in order and sends back outputs: weight rearrangement and static kernels."""
+    """Run launches in order and send back outputs: weight rearrangement and static kernels."""
 
     launches: Annotated[tuple[Launch, ...], Within(1, 1024)]
     buffers: Handles
@@ -165,8 +165,8 @@ class ExecuteKernel:
 
 @dataclass(frozen=True)
 class LoadContext:
-    """Loads a graph of a context binary that was uploaded as a buffer. An empty graph is the first; strict
-    refuses another device or driver than the one that the context was made for."""
+    """Load a graph of a context binary that was uploaded as a buffer. An empty graph is the first; strict refuses
+    another device or driver than the one that the context was made for."""
 
     buffer: Handle
     graph: Annotated[str, Within(0, 1000)]
@@ -175,8 +175,8 @@ class LoadContext:
 
 @dataclass(frozen=True)
 class ExecuteContext:
-    """One inference: bytes of every input by name, or the registered memory that it lies in. Outputs are sent back but
-    for those that have a registered memory to be written to."""
+    """Run one inference: bytes of every input by name, or the registered memory that it lies in. Outputs are sent back
+    but for those that have a registered memory to be written to."""
 
     context: Handle
     inputs: Blobs
@@ -186,7 +186,7 @@ class ExecuteContext:
 
 @dataclass(frozen=True)
 class ProfileContext:
-    """Runs inferences on the same inputs, given as for ExecuteContext, and records them at a level of profiling (see
+    """Run inferences on the same inputs, given as for ExecuteContext, and record them at a level of profiling (see
     runtime/profiling/records.py). compared: how many of these take turns with inferences that are not recorded, so that
     the log says what that costs; title: what the log calls the context."""
 
@@ -202,22 +202,22 @@ class ProfileContext:
 
 @dataclass(frozen=True)
 class SetPerfProfile:
-    """Has the device asked for clocks and power by a perf profile whenever it works for this connection; the fields are
-    those of PerfProfile.to_dict (runtime/power/profiles/perf_profile.py), and none of them ends it."""
+    """Have the device asked for clocks and power by a perf profile whenever it works for this connection; the fields
+    are those of PerfProfile.to_dict (runtime/power/profiles/perf_profile.py), and none of them ends it."""
 
     profile: Facts
 
 
 @dataclass(frozen=True)
 class FreeContexts:
-    """Frees contexts."""
+    """Free contexts."""
 
     contexts: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
 
 @dataclass(frozen=True)
 class ProveFeatures:
-    """Asks which of these features the device has. Older servers do not know it: ask only for features that Welcome
+    """Ask which of these features the device has. Older servers do not know it: ask only for features that Welcome
     names."""
 
     features: Annotated[tuple[Name, ...], Within(1, 64)]
@@ -228,8 +228,8 @@ class ProveFeatures:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an open request has come. A variant that is done for, one way or another, comes with its
-    trial at once, so that a client that is cut off knows of it."""
+    """Tell how far an open request has come. A variant that is done for, one way or another, comes with its trial at
+    once, so that a client that is cut off knows of it."""
 
     phase: Literal["queued", "building", "measuring", "recovering", "running"]
     done: Count  # of `total` variants, inferences, or requests that are served before this one
@@ -241,12 +241,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Pong:
-    """The server is there."""
+    """Tell that the server is there."""
 
 
 @dataclass(frozen=True)
 class StatusReport:
-    """How the server is; times since it was started."""
+    """Tell how the server is; times since it was started."""
 
     software: Name
     device: Facts
@@ -263,33 +263,33 @@ class StatusReport:
 
 @dataclass(frozen=True)
 class BufferReady:
-    """The handle of a new buffer; it means something on this connection only."""
+    """Name a new buffer by its handle; it means something on this connection only."""
 
     buffer: Handle
 
 
 @dataclass(frozen=True)
 class MemoryReady:
-    """The handle of a registered memory; it means something on this connection only."""
+    """Name a registered memory by its handle; it means something on this connection only."""
 
     memory: Handle
 
 
 @dataclass(frozen=True)
 class BufferData:
-    """The bytes of a buffer."""
+    """Bring the bytes of a buffer."""
 
     data: Blob
 
 
 @dataclass(frozen=True)
 class Done:
-    """It is done."""
+    """Tell that it is done."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """The program binary of the variant's main launch."""
+    """Bring the program binary of the variant's main launch."""
 
     binary: Blob
     compile_ns: Nanoseconds
@@ -298,14 +298,14 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Executed:
-    """The bytes of the outputs asked for."""
+    """Bring the bytes of the outputs asked for."""
 
     outputs: Blobs
 
 
 @dataclass(frozen=True)
 class ContextLoaded:
-    """The handle of a loaded context; warnings say why programs were built from source."""
+    """Name a loaded context by its handle; warnings say why programs were built from source."""
 
     context: Handle
     computes: bool
@@ -315,8 +315,8 @@ class ContextLoaded:
 
 @dataclass(frozen=True)
 class ContextExecuted:
-    """Bytes of every output by name that has no registered memory, and the time of the target from the first input to
-    the last output. copied_bytes: of registered memories, which the device could not use as they lie."""
+    """Bring the bytes of every output by name that has no registered memory, and the time of the target from the first
+    input to the last output. copied_bytes: of registered memories, which the device could not use as they lie."""
 
     outputs: Blobs
     elapsed_ns: Nanoseconds
@@ -325,28 +325,28 @@ class ContextExecuted:
 
 @dataclass(frozen=True)
 class ContextProfiled:
-    """A whole profile log (runtime/profiling/log.py), whose host is the target."""
+    """Bring a whole profile log (runtime/profiling/log.py), whose host is the target."""
 
     log: Blob
 
 
 @dataclass(frozen=True)
 class PerfProfileSet:
-    """The names of what steers the device's clocks and power; where there is none, the profile changes nothing."""
+    """Name what steers the device's clocks and power; where there is none, the profile changes nothing."""
 
     controls: Annotated[tuple[Name, ...], Within(0, 64)]
 
 
 @dataclass(frozen=True)
 class FeaturesProven:
-    """Why the device does not have each feature that was asked for; empty if it has it."""
+    """Tell why the device does not have each feature that was asked for; empty if it has it."""
 
     reasons: Annotated[dict[Key, Text], Within(0, 64)]
 
 
 @dataclass(frozen=True)
 class Error:
-    """The request failed; `name` is one of errors.ERROR_NAMES."""
+    """Tell that the request failed; `name` is one of errors.ERROR_NAMES."""
 
     name: Name
     message: Text

@@ -13,7 +13,8 @@ from gputune.server.sessions.session import Materials, Session
 
 
 class Client(Protocol):
-    """A client (client_link.py). tenant: with which other clients it shares the device's time (tenants.py)."""
+    """Represent a client (client_link.py). tenant: with which other clients it shares the device's time
+    (tenants.py)."""
 
     tenant: str
 
@@ -21,12 +22,12 @@ class Client(Protocol):
         """Send a reply or Progress, if the client is still there."""
 
     def cost(self, request_id: int) -> int:
-        """About how many bytes a request of the client takes while it waits."""
+        """Return about how many bytes a request of the client takes while it waits."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A request that waits for the device or has it.
+    """Hold a request that waits for the device or has it.
 
     sources: the texts that its launches name by hash. programs: their binaries, None until it was tried.
     """
@@ -54,7 +55,7 @@ class Job:
 
 @dataclass(eq=False)
 class Assignment:
-    """A request for the worker: one of worker_link's REQUESTS, or PutContext.
+    """Hand a request to the worker: one of worker_link's REQUESTS, or PutContext.
 
     materials: what it needs on the device, asked for before each attempt; raises ProtocolError when something is gone.
     cancelled: done when the client does not want the reply any more. programs: binaries that are there already.

@@ -13,8 +13,8 @@ _UNKNOWN_BYTES = 4 << 30  # where the machine does not say how much it has
 
 
 class Memory:
-    """Bytes held for all clients: buffers, registered memories, contexts, source texts and requests of sessions, frames
-    that are arriving and replies that are not on their way yet; never more than limits.total_bytes."""
+    """Count bytes held for all clients: buffers, registered memories, contexts, source texts and requests of sessions,
+    frames that are arriving and replies that are not on their way yet; never more than limits.total_bytes."""
 
     def __init__(self, allowed: int, registered: int) -> None:
         """Begin with nothing used. registered: how many memories all clients together may have registered."""
@@ -48,7 +48,7 @@ class Memory:
 
 
 class UnderWay:
-    """What one connection has under way in both directions, as a part of `memory`."""
+    """Count what one connection has under way in both directions, as a part of `memory`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

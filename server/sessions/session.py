@@ -43,7 +43,7 @@ _DIGESTS_TOLD = 1024
 
 @dataclass(frozen=True)
 class Registered:
-    """Memory of a client, in a descriptor of this process."""
+    """Hold memory of a client, in a descriptor of this process."""
 
     descriptor: Descriptor
     nbytes: int
@@ -52,8 +52,8 @@ class Registered:
 
 @dataclass(frozen=True)
 class Materials:
-    """What a request names: buffers, registered memories and contexts by handle, contexts as they are loaded with their
-    bytes, and source texts by their hash."""
+    """Hold what a request names: buffers, registered memories and contexts by handle, contexts as they are loaded with
+    their bytes, and source texts by their hash."""
 
     buffers: Mapping[Handle, Blob | Registered] = field(default_factory=dict)
     contexts: Mapping[Handle, tuple[LoadContext, Blob]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Materials:
 
 @dataclass
 class _Context:
-    """A context: how it is loaded, from which bytes. They stay whatever becomes of the buffer."""
+    """Hold a context: how it is loaded, from which bytes. They stay whatever becomes of the buffer."""
 
     request: LoadContext
     data: memoryview
@@ -70,7 +70,7 @@ class _Context:
 
 
 class Session:
-    """The belongings of one client. Handles come from `handles`, which all sessions share.
+    """Hold the belongings of one client. Handles come from `handles`, which all sessions share.
 
     bytes: what buffers, registered memories, contexts, source texts and queued requests take; never more than
     limits.session_bytes, and a part of `memory`. Every method raises ProtocolError.
@@ -198,7 +198,7 @@ class Session:
         return handle, data
 
     def context_loaded(self, handle: Handle, loaded: bool) -> None:
-        """Whether the reserved context could be loaded; if not, it is gone."""
+        """Note whether the reserved context could be loaded; if not, it is gone."""
         if loaded:
             self._contexts[handle].loaded = True
         else:
@@ -276,7 +276,7 @@ class Session:
 
     @property
     def handles(self) -> tuple[Iterable[Handle], Iterable[Handle]]:
-        """Those of all buffers, registered memories among them, and of all contexts."""
+        """Return the handles of all buffers, registered memories among them, and of all contexts."""
         return (*self._buffers, *self._registered), self._contexts.keys()
 
     def _full(self, limit: str, allowed: int) -> ProtocolError:

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _be_first_to_go() -> None:
-    """Where memory runs out, this process is to be ended, and not the daemon."""
+    """Let the system end it first: where memory runs out, this process is to be ended, and not the daemon."""
     with suppress(OSError):  # not Linux, or not allowed
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -51,7 +51,7 @@ PROGRESS_SECONDS = 1.0
 
 
 class Handlers:
-    """Answers requests on one open device, one at a time. `send` is for Progress."""
+    """Answer requests on one open device, one at a time. `send` is for Progress."""
 
     def __init__(
         self,

@@ -31,9 +31,9 @@ _COMPANY_SECONDS = 30.0  # no company lasts so long; a kernel that wrote on the 
 
 @dataclass(frozen=True)
 class Doing:
-    """What the worker was doing when the page was read. deadline_ns is of the clock that counts on by itself
-    (time.monotonic_ns), the same in both processes; 0 means that there is none. allowed_ns is how far it lay
-    ahead when the step began. paused: others have the device, as the daemon has wished."""
+    """Tell what the worker was doing when the page was read. deadline_ns is of the clock that counts on by itself
+    (time.monotonic_ns), the same in both processes; 0 means that there is none. allowed_ns is how far it lay ahead when
+    the step began. paused: others have the device, as the daemon has wished."""
 
     step: Step | None
     variant: int | None
@@ -43,7 +43,7 @@ class Doing:
 
 
 class HeartbeatPage:
-    """One page, made by the daemon with `create` and opened by the worker from the descriptor it inherits."""
+    """Share one page, made by the daemon with `create` and opened by the worker from the descriptor it inherits."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -89,7 +89,7 @@ class HeartbeatPage:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the daemon has asked to give the request up."""
+        """Return whether the daemon has asked to give the request up."""
         return self._page[_CANCEL] != 0
 
     def wait_until_alone(self) -> None:
@@ -102,7 +102,8 @@ class HeartbeatPage:
 
     @property
     def to_yield(self) -> bool:
-        """Whether the daemon wishes that others have the device. Not while another worker compiles for this request."""
+        """Return whether the daemon wishes that others have the device. Not while another worker compiles for this
+        request."""
         return self._page[_YIELD] != 0 and not self._page[_COMPANY]
 
     def pause(self) -> None:
@@ -142,5 +143,5 @@ class HeartbeatPage:
 
     @property
     def waiting(self) -> bool:
-        """Whether the worker waits to be alone."""
+        """Return whether the worker waits to be alone."""
         return self._page[_WAITING] != 0

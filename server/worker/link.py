@@ -41,8 +41,8 @@ _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """The worker has opened its device (an Error comes instead when it could not). finds_compiled: it finds what others
-    have compiled into the folder that it was given."""
+    """Tell that the worker has opened its device (an Error comes instead when it could not). finds_compiled: it finds
+    what others have compiled into the folder that it was given."""
 
     device: dict[str, object]
     backend: str
@@ -52,7 +52,7 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class PutBuffer:
-    """Makes a device buffer that later requests know by this handle. Answered by Done or Error."""
+    """Make a device buffer that later requests know by this handle. Answered by Done or Error."""
 
     buffer: Handle
     data: Blob
@@ -60,7 +60,7 @@ class PutBuffer:
 
 @dataclass(frozen=True)
 class PutMemory:
-    """Makes a client's memory known by this handle: bytes `offset` to `offset + nbytes` of the descriptor that comes
+    """Make a client's memory known by this handle: bytes `offset` to `offset + nbytes` of the descriptor that comes
     with this frame (WithDescriptor). Answered by Done or Error; Forget closes it."""
 
     memory: Handle
@@ -70,8 +70,8 @@ class PutMemory:
 
 @dataclass(frozen=True)
 class PutContext:
-    """Loads a context that later requests know by this handle. Answered as `request` is, but without a new
-    handle: ContextLoaded repeats this one. request.buffer is ignored; the bytes are here."""
+    """Load a context that later requests know by this handle. Answered as `request` is, but without a new handle:
+    ContextLoaded repeats this one. request.buffer is ignored; the bytes are here."""
 
     context: Handle
     request: LoadContext
@@ -80,8 +80,7 @@ class PutContext:
 
 @dataclass(frozen=True)
 class Forget:
-    """Frees buffers, memories among them, and contexts; handles that are not known are passed over. Answered by
-    Done."""
+    """Free buffers, memories among them, and contexts; handles that are not known are passed over. Answered by Done."""
 
     buffers: tuple[Handle, ...]
     contexts: tuple[Handle, ...]
@@ -89,7 +88,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class BuildPrograms:
-    """Builds the programs of launches without launching them; sources by hash. Answered by ProgramsBuilt."""
+    """Build the programs of launches without launching them; sources by hash. Answered by ProgramsBuilt."""
 
     launches: tuple[Launch, ...]
     sources: dict[str, str]
@@ -97,14 +96,14 @@ class BuildPrograms:
 
 @dataclass(frozen=True)
 class ProgramsBuilt:
-    """The binaries of programs by program_key; those that could not be built are missing."""
+    """Bring the binaries of programs by program_key; those that could not be built are missing."""
 
     binaries: dict[str, Blob]
 
 
 @dataclass(frozen=True)
 class CompileAhead:
-    """Builds the main launches of variants and launches each once on zeros, so that a worker with the same folder finds
+    """Build the main launches of variants and launch each once on zeros, so that a worker with the same folder finds
     the code. buffers: bytes of those that are not in a variant's packed; sources by hash. Answered by CompiledAhead."""
 
     variants: tuple[Variant, ...]
@@ -114,7 +113,7 @@ class CompileAhead:
 
 @dataclass(frozen=True)
 class CompiledAhead:
-    """What each variant took to build and to be launched first; 0 for those that failed."""
+    """Tell what each variant took to build and to be launched first; 0 for those that failed."""
 
     compile_ns: tuple[int, ...]
     first_launch_ns: tuple[int, ...]
@@ -122,23 +121,24 @@ class CompiledAhead:
 
 @dataclass(frozen=True)
 class PutAhead:
-    """The variants of the next request from `first` on are compiled by another process meanwhile, until the page says
-    that this is over. Answered by Done."""
+    """Tell that the variants of the next request from `first` on are compiled by another process meanwhile, until the
+    page says that this is over. Answered by Done."""
 
     first: int
 
 
 @dataclass(frozen=True)
 class PutSources:
-    """The source texts that the launches of the next request name, by hash; for that one only. Answered by Done."""
+    """Bring the source texts that the launches of the next request name, by hash; for that one only. Answered by
+    Done."""
 
     sources: dict[str, str]
 
 
 @dataclass(frozen=True)
 class PutPrograms:
-    """Binaries from another worker: a program with one of these keys is loaded instead of built, during the
-    next request only. Answered by Done."""
+    """Bring binaries from another worker: a program with one of these keys is loaded instead of built, during the next
+    request only. Answered by Done."""
 
     binaries: dict[str, Blob]
 
@@ -169,7 +169,7 @@ def program_key(launch: Launch) -> str:
 
 
 class WorkerLink:
-    """The worker's end: blocking, over an inherited file descriptor."""
+    """Speak at the worker's end: blocking, over an inherited file descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = DescriptorSocket.of_descriptor(descriptor)

@@ -31,8 +31,8 @@ def launch_seconds(expected_ns: float, limits: Limits) -> float:
 
 
 class LinkWatcher:
-    """A runtime.watch.Watcher for one request with variants of these numbers. Whatever goes wrong in here ends in the
-    log, and never in the batch. before_failure: called before it is told that a variant has failed."""
+    """Watch one request with variants of these numbers. Whatever goes wrong in here ends in the log, and never in the
+    batch. before_failure: called before it is told that a variant has failed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LinkWatcher:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the daemon wants the request to be given up."""
+        """Return whether the daemon wants the request to be given up."""
         return self._page.cancelled
 
     def step(self, step: Step, variant: int | None, expected_ns: float) -> None:

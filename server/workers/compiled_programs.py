@@ -21,7 +21,8 @@ LOOK_EVERY = 16  # requests; each adds a few megabytes
 
 
 class CompiledPrograms:
-    """A private folder in memory; `folder` is None for a device that compiles nothing, and where there is no room."""
+    """Keep a private folder in memory; `folder` is None for a device that compiles nothing, and where there is no
+    room."""
 
     def __init__(self, report: DeviceReport) -> None:
         self.folder: Path | None = None if report.simulated else scratch_folder()
@@ -29,8 +30,8 @@ class CompiledPrograms:
 
     @property
     def lost(self) -> bool:
-        """Whether it is gone or cannot be written any more, and drivers would compile nothing: others may clear its
-        file system."""
+        """Return whether it is gone or cannot be written any more, and drivers would compile nothing: others may clear
+        its file system."""
         return self.folder is not None and not os.access(self.folder, os.W_OK)
 
     def full(self) -> bool:

@@ -53,7 +53,7 @@ KILLS_FORGIVEN = 2  # SIGKILL comes from outside, and may come again by chance
 
 @dataclass(frozen=True)
 class Missed:
-    """A limit that a worker has missed, by its name in Limits, and the seconds that it was allowed: less than the
+    """Name a limit that a worker has missed, by its name in Limits, and the seconds that it was allowed: less than the
     limit where they were scaled by what is known to work. step: what took so long, None for the request as a whole."""
 
     step: Step | None
@@ -63,7 +63,7 @@ class Missed:
 
     @property
     def message(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         what = "the request" if self.limit == "total_seconds" else self.step or "it"
         why = f"limit {self.limit}"
         if self.scaled:
@@ -74,7 +74,7 @@ class Missed:
 
 @dataclass(frozen=True)
 class Death:
-    """How a worker ended, and what it was doing: the step, and the number of the variant.
+    """Tell how a worker ended, and what it was doing: the step, and the number of the variant.
 
     how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, or because its agent was lost, which says
     nothing about the variant; missed: the limit that we have ended it for; ours: why we have ended it, for that or for
@@ -91,7 +91,7 @@ class Death:
 
     @property
     def message(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         if self.missed is not None:
             return self.missed.message
         if self.agent:
@@ -104,18 +104,18 @@ class Death:
 
     @property
     def final(self) -> bool:
-        """Whether the request has no time left."""
+        """Return whether the request has no time left."""
         return self.missed is not None and self.missed.limit == "total_seconds"
 
     @property
     def trial(self) -> Trial:
-        """What becomes of a variant that is to blame."""
+        """Return what becomes of a variant that is to blame."""
         status: TrialStatus = "crash" if self.missed is None else "timeout"
         return Trial(status, self.message)
 
     @property
     def error(self) -> Error:
-        """The reply to a request that nothing can be blamed for but itself."""
+        """Return the reply to a request that nothing can be blamed for but itself."""
         if self.missed is None:
             return Error("worker_died", self.message, {"ended_with": self.how})
         allowed = math.ceil(self.missed.seconds)
@@ -123,7 +123,7 @@ class Death:
 
 
 class Batch:
-    """The variants of one request: ask a worker for what is `remaining`, until one lives to the end of it."""
+    """Follow the variants of one request: ask a worker for what is `remaining`, until one lives to the end of it."""
 
     def __init__(self, request: ProfileKernel) -> None:
         self._left = Remaining(request)

@@ -38,7 +38,7 @@ IDLE_SECONDS = 20.0  # further workers are ended when they had nothing to do for
 
 
 class Workers:
-    """The supervisors of all workers, at most one request for each at a time.
+    """Hold the supervisors of all workers, at most one request for each at a time.
 
     first: of the worker that does everything; more: makes one that compiles beside it; at_most: how many of those there
     may be; compiled: the folder that all of them share; another: makes one that does everything while batches wait.
@@ -99,16 +99,16 @@ class Workers:
 
     @property
     def room(self) -> bool:
-        """Whether something else can be done when one more batch yields the device."""
+        """Return whether something else can be done when one more batch yields the device."""
         return len(self._paused) < self._others_at_most
 
     @property
     def all_wait(self) -> bool:
-        """Whether every worker that does everything, or could be started, waits with a batch."""
+        """Return whether every worker that does everything, or could be started, waits with a batch."""
         return len(self._paused) > self._others_at_most
 
     def pause(self, supervisor: Supervisor) -> None:
-        """Its batch has yielded the device."""
+        """Note that its batch has yielded the device."""
         self._paused.add(supervisor)
         supervisor.paused()
 
@@ -175,12 +175,12 @@ class Workers:
 
     @property
     def restarts(self) -> int:
-        """How many workers were replaced."""
+        """Return how many workers were replaced."""
         return self._gone + sum(one.restarts for one in (self.first, *self._more))
 
     @property
     def last_restart(self) -> str:
-        """Why a worker was replaced last, the first one if it was."""
+        """Return why a worker was replaced last, the first one if it was."""
         return self.first.last_restart or self._last_end
 
     def _keep(self, supervisor: Supervisor) -> None:

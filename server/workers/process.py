@@ -36,7 +36,8 @@ _HOW = {DEVICE_LOST: "a lost device", AGENT_LOST: "a lost agent"}
 
 
 class DeviceUnavailable(Exception):
-    """A worker could not open the device. killed: by SIGKILL while it tried, which says nothing about the device."""
+    """Report that a worker could not open the device. killed: by SIGKILL while it tried, which says nothing about the
+    device."""
 
     def __init__(self, message: str, killed: bool = False) -> None:
         super().__init__(message)
@@ -44,8 +45,8 @@ class DeviceUnavailable(Exception):
 
 
 class WorkerEnded(Exception):
-    """The worker process has ended; `code` is its exit code, or minus the number of the signal. how: a phrase for that;
-    agent_lost: whether it has lost its agent; ours: why we have ended it; empty when it was not us."""
+    """Report that the worker process has ended; `code` is its exit code, or minus the number of the signal. how: a
+    phrase for that; agent_lost: whether it has lost its agent; ours: why we have ended it; empty when it was not us."""
 
     def __init__(self, code: int, ours: str = "") -> None:
         self.code = code
@@ -58,7 +59,7 @@ class WorkerEnded(Exception):
 
 
 class WorkerProcess:
-    """A process that has opened the device. Make one with `start`.
+    """Talk to a process that has opened the device. Make one with `start`.
 
     ready: what it has said about the device; page: what it does; ended: its exit code, once there is one;
     killed_for: why we have killed it, empty while we have not.
@@ -245,4 +246,4 @@ def _measuring(report: DeviceReport) -> Mapping[str, str]:
 
 
 def _ignore(message: Progress) -> None:
-    """For requests whose progress is not passed on."""
+    """Ignore progress that is not passed on."""

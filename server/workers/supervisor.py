@@ -51,8 +51,8 @@ _UNFINISHED = ("cancelled", "internal_error")  # errors of a batch that may have
 
 @dataclass
 class _Handles:
-    """Handles of buffers, registered memories among them, and contexts that the worker knows, and those of them that it
-    can forget; fresh: nothing was asked of it yet."""
+    """Note the handles of buffers, registered memories among them, and contexts that the worker knows, and those of
+    them that it can forget; fresh: nothing was asked of it yet."""
 
     buffers: set[Handle] = field(default_factory=set)
     contexts: set[Handle] = field(default_factory=set)
@@ -62,7 +62,7 @@ class _Handles:
 
 
 class Supervisor:
-    """One worker at a time, replaced as soon as it dies; one assignment at a time.
+    """Keep one worker at a time, replaced as soon as it dies; one assignment at a time.
 
     `start` makes a worker or raises DeviceUnavailable; `compiler` compiles half of a batch for workers that find what
     others have compiled; `reachable` asks whether the device's machine answers, if that is another one. agent: how

@@ -29,7 +29,7 @@ _LIMIT = {
 
 
 class Worker(Protocol):
-    """What is needed of a worker process (process.py)."""
+    """List what is needed of a worker process (process.py)."""
 
     ready: WorkerReady
     page: HeartbeatPage
@@ -47,7 +47,7 @@ class Worker(Protocol):
 
 
 class WorkerLost(Exception):
-    """The worker ended, or had to be ended, instead of answering."""
+    """Report that the worker ended, or had to be ended, instead of answering."""
 
     def __init__(self, death: Death) -> None:
         super().__init__(death.message)
@@ -123,8 +123,8 @@ async def _watch(
 
 
 def _deadline(doing: Doing, since: float, limits: Limits) -> float:
-    """When this must be over. What the page says is not trusted: a kernel can write there, and is not to give itself
-    a year."""
+    """Return when this must be over. What the page says is not trusted: a kernel can write there, and is not to give
+    itself a year."""
     if doing.paused:
         return math.inf
     if not doing.deadline_ns:
