@@ -273,8 +273,11 @@ class Config:
         key=True,
         sparse=True,
         key_help="as `--state`: [outputs are inputs of the next inference](decoders.md)",
+        decides=True,
     )
-    state_capacity: int = same(shared.STATE_CAPACITY, 0, key=True, sparse=True, key_help="as `--state_capacity`")
+    state_capacity: int = same(
+        shared.STATE_CAPACITY, 0, key=True, sparse=True, key_help="as `--state_capacity`", decides=True
+    )
     argument_form: str = _key(
         MEASURED,
         choice(MEASURED, *ARGUMENT_FORMS, value=", ".join(f'`"{one}"`' for one in (MEASURED, *ARGUMENT_FORMS))),

@@ -11,9 +11,10 @@ from operator import mul
 
 from gputune.client.model.lowering.contraction import Axis, joined_axes
 from gputune.kernels.chain import Chain
+from gputune.kernels.indexing.steps import Places
 from gputune.kernels.ops.attention import AttentionPlaces, AttentionProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
-from gputune.kernels.ops.matmul import MatMulProblem, Places
+from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.typed import TypedProblem
 

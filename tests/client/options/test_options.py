@@ -11,6 +11,7 @@ import pytest
 
 import gputune
 from gputune.client.cli.context_binary_generator import command as generator
+from gputune.client.cli.main import cli
 from gputune.client.errors import ConfigError
 from gputune.client.options.command_line import given_of
 from gputune.client.options.config import CONFIGURED, KEYS, Config, GraphKeys, read_config
@@ -36,6 +37,8 @@ ALIKE: Mapping[str, tuple[Any, Any, Any, Any]] = {
     "quantised": ("float", "float", "float", "float"),
     "report": ("a.html", "a.html", NOTHING, Path("a.html")),
     "retry_failures": ("timeout,crash", NOTHING, NOTHING, ("timeout", "crash")),
+    "state": ("a=b;c=d", "a=b;c=d", "a=b;c=d", ("a=b", "c=d")),
+    "state_capacity": ("16", 16, 16, 16),
     "tasks": ("Conv,/head/*,Conv", ["Conv", " /head/* "], NOTHING, ("Conv", "/head/*")),
     "tuning_budget": ("1h30m", "1h30m", 5400, 5400.0),
     "tuning_strategy": ("descent", "descent", NOTHING, "descent"),
@@ -50,7 +53,11 @@ ONLY_KEYS = {"tuning_mode": True, "argument_form": "svm", "memory_limit_hint": 3
 
 def on_command_line(*words: str) -> dict[str, Any]:
     """What the generator gets of these words."""
-    return given_of(generator.make_context("generator", ["--model", "m", "--binary_file", "b", *words]).params)
+    with cli.make_context(
+        "gputune", ["--help"], resilient_parsing=True
+    ) as parent:  # from which it takes its form of help
+        words = ("--model", "m", "--binary_file", "b", *words)
+        return given_of(generator.make_context("generator", list(words), parent).params)
 
 
 def in_file(folder: Path, **keys: object) -> Config:
