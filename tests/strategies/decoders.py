@@ -70,9 +70,8 @@ class Maker:
 
     def model(self, opset: int = 17) -> onnx.ModelProto:
         graph = helper.make_graph(self.nodes, "step", self.inputs, self.outputs, self.weights)
-        made = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < 23 else 11
-        )
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        made = helper.make_model(graph, opset_imports=opsets, ir_version=8 if opset < 23 else 11)
         onnx.checker.check_model(made)
         return made
 
@@ -225,6 +224,28 @@ def _buckets(m: Maker, every: str) -> str:
     return m.op("Unsqueeze", m.op("Transpose", bias, perm=[2, 0, 1]), np.array([0]))
 
 
+def fused() -> onnx.ModelProto:
+    """Return a decoder as onnxruntime's tool for transformers fuses it."""
+    m = Maker()
+    x, _, _ = m.words()
+    q, k, v = (m.product(x) for _ in range(3))
+    k, v = (m.op("Add", each, m.weight(WIDTH)) for each in (k, v))
+    pasts = [
+        m.into(f"past_key_values.0.{name}", TensorProto.FLOAT, "batch_size", HEADS, PAST, SIZE)
+        for name in ("key", "value")
+    ]
+    given = [q, k, v, "", "", "", *pasts]
+    mixed, key, value = m.ops(
+        "MultiHeadAttention", 3, *given, domain="com.microsoft", num_heads=HEADS, unidirectional=1
+    )
+    for name, tensor in (("key", key), ("value", value)):
+        m.out(tensor, f"present.0.{name}", "batch_size", HEADS, TOTAL, SIZE)
+    gamma, beta = m.weight(WIDTH), m.weight(WIDTH)
+    y = m.op("SkipLayerNormalization", mixed, x, gamma, beta, domain="com.microsoft", epsilon=1e-5)
+    m.logits(m.scaled(m.op("FastGelu", m.product(y), domain="com.microsoft")))
+    return m.model()
+
+
 def attention() -> onnx.ModelProto:
     m = Maker()
     x, _, _ = m.words()
@@ -288,6 +309,7 @@ DECODERS: Mapping[str, tuple[Callable[[], onnx.ModelProto], Mapping[str, tuple[i
     "gpt2": (gpt2, BATCH, {}),
     "t5": (t5, {**BATCH, "encoder_length": (5,)}, {}),
     "attention": (attention, BATCH, {}),
+    "fused": (fused, BATCH, {}),
     "merged": (merged, BATCH, {**MASKED, "use_cache_branch": True}),
 }
 """Makers of decoders with a past, the sizes of their dimensions but for past and step, and values of inputs."""

@@ -11,6 +11,9 @@ from gputune.client.model.importer import Visited, folded
 from gputune.client.model.importer.shape_inputs import OF_SHAPES
 from gputune.client.model.state.growing import Growing
 
+MANY = 1 << 30
+"""Stands for the nodes of an import."""
+
 
 class ByLength:
     """Knows the constants of the model at its longest past that are others at other lengths."""
@@ -21,9 +24,10 @@ class ByLength:
         self._constants = growing.imported.constants
         self._given = {name: value for name, value in self._inputs().items() if growing.axes(name)}
         self._steps: list[Visited] = []
-        self.names = set(self._given)
+        self._written: dict[int, dict[str, Array]] = {}  # in functions, by the length
+        self.names = set(self._given) | growing.written
         for step in growing.imported.trace:
-            if step.known and self._follows(step):
+            if step.known and not growing.written.intersection(step.node.output) and self._follows(step):
                 self._steps.append(step)
                 self.names.update(filter(None, step.node.output))
 
@@ -31,14 +35,34 @@ class ByLength:
         """Return the values of some of these constants at a length."""
         shape = self._growing.shape
         found = {name: np.full(shape(name, past), value.flat[0]) for name, value in self._given.items()}
-        for step in self._needed(names):
+        steps = self._needed(names)
+        if self._growing.written & self._read(names):
+            found |= self._in_functions(past)
+        for step in steps:
             found.update(folded(step.node, self._feeds(step, found, past), step.opset))
         return {name: found[name] for name in names}
 
     def work(self, names: Collection[str]) -> tuple[int, int]:
         """Return how many nodes compute some of them, and the bytes of all results at the longest past."""
         steps = self._needed(names)
+        if self._growing.written & self._read(names):
+            return MANY, 0
         return len(steps), sum(self._constants[name].nbytes for step in steps for name in step.node.output if name)
+
+    def _read(self, names: Collection[str]) -> set[str]:
+        """Return these names, and all that is read to compute them."""
+        return {*names, *(name for step in self._needed(names) for name in step.node.input)}
+
+    def _in_functions(self, past: int) -> dict[str, Array]:
+        """Return the constants in functions at a length, for which the model is imported. Raises ModelError."""
+        if past not in self._written:
+            constants = self._growing.importing(past).constants
+            if missing := self._growing.written - constants.keys():
+                raise ModelError(
+                    f"--state: {min(missing)!r} of model {self._path} is not there with a past of {past} rows"
+                )
+            self._written[past] = {name: constants[name] for name in self._growing.written}
+        return self._written[past]
 
     def _follows(self, step: Visited) -> bool:
         """Return whether the results of a node depend on the length."""

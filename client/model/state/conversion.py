@@ -31,6 +31,7 @@ class Conversion:
         computed = (name for visited in self.imported.trace for name in visited.node.output)
         self.writing = Writing(Names([*self.imported.tensors, *computed]))
         self.by_length = ByLength(growing)
+        self.opset = self.imported.graph.opset  # of the new graph, until functions need another
         self.kept = _read_in_the_end(self.imported.trace, self.imported.graph.outputs)
         read = {name for visited in self.kept if not visited.known for name in visited.node.input}
         outputs = {name for name in self.imported.graph.outputs if name in self.by_length.names}

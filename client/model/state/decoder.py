@@ -14,10 +14,9 @@ from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import Array
 from gputune.client.model.importer import Imported, import_nodes, interface_of
 from gputune.client.model.model_files import StateChoice
-from gputune.client.model.state.appended import with_past
 from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape
 from gputune.client.model.state.growing import measured, outline
-from gputune.client.model.state.pairs import joined, named, told
+from gputune.client.model.state.pairs import joined, named, told, with_past
 from gputune.client.model.state.rewriting import rewritten
 from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
 

@@ -1,10 +1,12 @@
 """Find which dimensions of a model's tensors grow with the past: the importer folds all shapes, at three lengths."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.client.errors import ModelError
+from gputune.client.model.graph import Array
 from gputune.client.model.importer import Imported
 
 Size = tuple[int, int]
@@ -13,12 +15,16 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Growing:
-    """A model at its longest past, and the dimensions of all of its tensors at any other."""
+    """A model at its longest past, and the dimensions of all of its tensors at any other.
+
+    written: constants that stand in functions which were written for a length. importing: imports it at a length."""
 
     imported: Imported
     sizes: Mapping[str, tuple[Size, ...]]
     first: int
     longest: int
+    written: frozenset[str]
+    importing: Callable[[int], Imported]
 
     def axes(self, name: str) -> list[int]:
         """Return the axes of a tensor that grow."""
@@ -31,15 +37,24 @@ class Growing:
 
 @dataclass(frozen=True)
 class Outline:
-    """What is compared of a model at several lengths: its nodes, and the shapes of its tensors."""
+    """What is compared of a model at several lengths: its nodes, the shapes of its tensors, and digests of constants in
+    functions."""
 
     nodes: tuple[tuple[str, str, tuple[str, ...]], ...]
     shapes: Mapping[str, tuple[int, ...]]
+    written: Mapping[str, str]
 
 
 def outline(imported: Imported) -> Outline:
     nodes = tuple((node.op, node.label, node.outputs) for node in imported.graph.nodes)
-    return Outline(nodes, {name: info.shape for name, info in imported.tensors.items()})
+    written = [step.node.output[0] for step in imported.trace if step.node.op_type == "Constant"]
+    own = imported.graph.named
+    digests = {name: _digest(imported.constants[name]) for name in written if name not in own}
+    return Outline(nodes, {name: info.shape for name, info in imported.tensors.items()}, digests)
+
+
+def _digest(value: Array) -> str:
+    return f"{value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
 def measured(importing: Callable[[int], Imported], path: Path, first: int, longest: int) -> Growing:
@@ -53,7 +68,10 @@ def measured(importing: Callable[[int], Imported], path: Path, first: int, longe
     for past in places:
         _check_same(own, found[past], path, past, longest)
     sizes = {name: _sizes(path, name, places, found) for name in whole.tensors}
-    return Growing(whole, sizes, first, longest)
+    written = {
+        name for name, digest in own.written.items() if any(o.written.get(name) != digest for o in found.values())
+    }
+    return Growing(whole, sizes, first, longest, frozenset(written), importing)
 
 
 def _places(longest: int) -> tuple[int, int, int]:

@@ -1,17 +1,20 @@
 """Find which outputs of a model are the next step's inputs: those that are named, or those that join an input with new
-rows."""
+rows. An input that grows without such an output, as a mask of what was padded does, can be given one."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from onnx import helper
 
 from gputune.client.errors import ConfigError
+from gputune.client.model.graph import Names
+from gputune.client.model.importer import graphs_of, operator_of
 
 OPTION = "--state"
-PAST_OF_ATTENTION = {1: 4, 2: 5}
-"""The outputs of ONNX's Attention that join its inputs with new rows, and these inputs."""
+JOINING = {"Attention": {1: 4, 2: 5}, "com.microsoft.MultiHeadAttention": {1: 6, 2: 7}}
+"""Operators with outputs that join inputs with new rows: the places of these outputs, and of these inputs."""
 
 
 def joined(graph: onnx.GraphProto) -> dict[str, str]:
@@ -36,8 +39,8 @@ def _joined(graph: onnx.GraphProto, name: str) -> Iterator[str]:
     place = list(node.output).index(name)
     if node.op_type == "Concat":
         yield node.input[0]
-    elif node.op_type == "Attention" and len(node.input) > PAST_OF_ATTENTION.get(place, len(node.input)):
-        yield node.input[PAST_OF_ATTENTION[place]]
+    elif (past := JOINING.get(operator_of(node), {}).get(place, len(node.input))) < len(node.input):
+        yield node.input[past]
     elif node.op_type == "If":
         for item in node.attribute:
             yield from _joined(item.g, item.g.output[place].name)
@@ -70,3 +73,39 @@ def _regex(pattern: str) -> re.Pattern[str]:
 def told(pairs: Mapping[str, str]) -> str:
     """Return pairs in words."""
     return ", ".join(f"{past} becomes {present}" for past, present in pairs.items())
+
+
+def with_past(graph: onnx.GraphProto, name: str, axis: int, symbol: str) -> tuple[str, str]:
+    """Have an input of a graph be the new rows of what it was along an axis; return its past and what that becomes.
+
+    symbol: the dimension that grows, which is one of a sum."""
+    taken = Names(each.name for each in (*graph.input, *graph.output, *graph.initializer))
+    for node in graph.node:
+        for output in node.output:
+            taken.free(output)
+    past, whole, present = (taken.free(f"{name}.{word}") for word in ("past", "whole", "present"))
+    given = next(item for item in graph.input if item.name == name)
+    before, after = onnx.ValueInfoProto(), onnx.ValueInfoProto()
+    before.CopyFrom(given)
+    after.CopyFrom(given)
+    before.name, after.name = past, present
+    before.type.tensor_type.shape.dim[axis].dim_param = symbol
+    dim = given.type.tensor_type.shape.dim[axis]
+    rest = [part for each in dim.dim_param.split("+") if (part := each.strip()) != symbol]
+    dim.dim_param = " + ".join(rest)
+    _rename(graph.node, name, whole)
+    graph.node.insert(0, helper.make_node("Concat", [past, name], [whole], whole, axis=axis))
+    graph.node.append(helper.make_node("Identity", [whole], [present], present))
+    graph.input.append(before)
+    graph.output.append(after)
+    return past, present
+
+
+def _rename(nodes: Iterable[onnx.NodeProto], name: str, new: str) -> None:
+    """Have nodes, those in branches, too, read another tensor."""
+    for node in nodes:
+        node.input[:] = [new if each == name else each for each in node.input]
+        for inner in graphs_of([node]):
+            _rename(inner.node, name, new)
+            for item in inner.output:
+                item.name = new if item.name == name else item.name

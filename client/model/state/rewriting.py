@@ -3,7 +3,7 @@
 A row of a tensor that grows is right if it lies before the end, and anything behind it. rules.py has the operators for
 which that follows from their inputs, and what others need."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -11,10 +11,12 @@ from onnx import helper, numpy_helper
 
 from gputune.client.errors import Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Names
-from gputune.client.model.importer import operator_of
+from gputune.client.model.importer import Visited, operator_of
+from gputune.client.model.importer.definitions import STANDARD
 from gputune.client.model.importer.shape_inputs import OF_SHAPES
 from gputune.client.model.state.conversion import Conversion, NotApart
 from gputune.client.model.state.growing import Growing
+from gputune.client.model.state.operator_sets import Differs, common, in_opset
 from gputune.client.model.state.rules import convert
 
 
@@ -24,6 +26,10 @@ def rewritten(growing: Growing, pairs: Mapping[str, str], tokens: int) -> tuple[
     pairs: the outputs that pasts become, by the names of these inputs. tokens: rows that one step adds, 0 where there
     is no past. Raises UnsupportedNodes for the first node that cannot be in it."""
     to = Conversion(growing, pairs, tokens)
+    try:
+        to.opset = common(to.opset, to.kept)
+    except Differs as error:
+        raise _refused(to, error.node, str(error)) from None
     for visited in to.kept:
         if not visited.known:
             try:
@@ -31,7 +37,7 @@ def rewritten(growing: Growing, pairs: Mapping[str, str], tokens: int) -> tuple[
             except NotApart as error:
                 raise _refused(to, visited.node, str(error)) from None
         elif not to.by_length.names.intersection(visited.node.output):
-            _constant(to, visited.node)
+            _constant(to, visited)
     _check_pairs(to)
     for name in growing.imported.graph.outputs:
         if name in to.by_length.names:
@@ -39,10 +45,12 @@ def rewritten(growing: Growing, pairs: Mapping[str, str], tokens: int) -> tuple[
     return _assembled(to), to.writing.length
 
 
-def _constant(to: Conversion, node: onnx.NodeProto) -> None:
-    """Keep a node whose result is a constant, so that later passes see from what; of shapes, only the result."""
-    if node.op_type in OF_SHAPES:
-        for name in node.output:
+def _constant(to: Conversion, visited: Visited) -> None:
+    """Keep a node whose result is a constant, so that later passes see from what. Of shapes, and of functions in other
+    operator sets, keep the result only."""
+    node = visited.node
+    if node.op_type in OF_SHAPES or visited.opset != to.opset:
+        for name in filter(None, node.output):
             to.writing.value(to.imported.constants[name], name)
     else:
         to.writing.nodes.append(node)
@@ -75,8 +83,11 @@ def _assembled(to: Conversion) -> onnx.ModelProto:
     names = Names()
     for node in to.writing.nodes:  # what stands for one node may have several of a name
         node.name = names.free(node.name or node.output[0])
-    made = helper.make_graph(to.writing.nodes, graph.name, inputs, outputs, _weights(to))
-    return helper.make_model(made, opset_imports=model.opset_import, ir_version=model.ir_version)
+    nodes = [in_opset(node, to.opset, to.writing.value) for node in to.writing.nodes]
+    made = helper.make_graph(nodes, graph.name, inputs, outputs, _weights(to, nodes))
+    others = [each for each in model.opset_import if each.domain not in STANDARD]
+    opsets = [helper.make_opsetid("", to.opset), *others]
+    return helper.make_model(made, opset_imports=opsets, ir_version=model.ir_version)
 
 
 def _typed(to: Conversion, name: str) -> onnx.ValueInfoProto:
@@ -87,9 +98,9 @@ def _typed(to: Conversion, name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
-def _weights(to: Conversion) -> list[onnx.TensorProto]:
+def _weights(to: Conversion, nodes: Sequence[onnx.NodeProto]) -> list[onnx.TensorProto]:
     """Return the weights that the nodes read: the model's own as they are."""
-    nodes, written = to.writing.nodes, to.writing.weights
+    written = to.writing.weights
     made = {name for node in nodes for name in node.output}
     names = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
     own = {item.name: item for item in to.imported.model.graph.initializer}

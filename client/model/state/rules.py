@@ -126,7 +126,7 @@ def _axes_of(to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any]
     """Return the axes along which a node looks."""
     rank = len(to.sizes(node.input[0]))
     if node.op_type in ("Softmax", "LogSoftmax"):
-        if to.imported.graph.opset >= 13:
+        if to.opset >= 13:
             return [attributes.get("axis", -1) % rank]
         return range(attributes.get("axis", 1) % rank, rank)
     if node.op_type in ("ArgMax", "ArgMin", "Hardmax", "CumSum", "CumProd"):
