@@ -77,7 +77,7 @@ def with_state(
         return fixed
     growth = _Growth(model, path, shapes, values, choice)
     if not choice.capacity:
-        raise ConfigError(f"--state: what model {path} keeps grows; give --state_capacity, the most rows of it")
+        raise ConfigError(f"--state: a dimension of model {path} grows; give --state_capacity, its largest size")
     longest = choice.capacity - growth.tokens
     if longest < 1:
         raise ConfigError(

@@ -23,6 +23,7 @@ FAR = 1e-5
 
 
 @pytest.mark.night
+@pytest.mark.filterwarnings("ignore:.* was prepared for memory handles and is given as an array")
 @pytest.mark.parametrize("tokens", [1, 4])
 @pytest.mark.parametrize("name", DECODERS)
 def test_all_steps_are_those_of_exact_lengths(bench: KernelBench, name: str, tokens: int, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[str, str, Mapping[str, Any], StateChoice, str]] = {
         JOINED,
         {},
         StateChoice(0),
-        "what model .* keeps grows; give --state_capacity",
+        "a dimension of model .* grows; give --state_capacity",
     ),
     "a capacity of what does not grow": (
         "(float[1, 4] h) => (float[1, 4] hn)",
