@@ -1,7 +1,7 @@
 """Put a decoder with a state together: its pairs, its sizes, the rewritten model, and the record for the context."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 
 from gputune.client.errors import ConfigError, ModelError
-from gputune.client.model.graph import Array
+from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import Imported, import_nodes, interface_of
 from gputune.client.model.model_files import StateChoice
 from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape
@@ -121,8 +121,7 @@ class _Growth:
     @cached_property
     def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis]]:
         """The dimension that says how many rows a step adds, and the inputs and outputs that have a row for each: those
-        which are longer if it adds one more. If an output has none, what is padded would show in it, so a step takes
-        whole chunks only, and no axes are named."""
+        which are longer if it adds one more. None of these are named where a step takes whole chunks only."""
         own = outline(self.imported(SHORT)).shapes
         for name in self.dimensions.candidates(self.tokens):
             try:
@@ -134,15 +133,19 @@ class _Growth:
                 inputs = [each for each in graph.inputs if each not in self.pairs]
                 outputs = [each for each in graph.outputs if each not in self.pairs.values()]
                 found = _longer(own, shapes, outputs, self.tokens)
-                if len(found) == len(outputs):
-                    return name, _longer(own, shapes, inputs, self.tokens), found
-                others = ", ".join(sorted({*outputs} - {one.name for one in found}))
-                log.info(
-                    f"--state: {others} of model {self._path} has no row for each token, so a step takes {self.tokens} "
-                    "tokens and no fewer"
-                )
-                return name, [], []
+                if why := self._whole_chunks(graph, {*outputs} - {one.name for one in found}):
+                    log.info(f"--state: {why}, so a step of model {self._path} takes {self.tokens} tokens and no fewer")
+                    return name, [], []
+                return name, _longer(own, shapes, inputs, self.tokens), found
         return "", [], []
+
+    def _whole_chunks(self, graph: Graph, others: Collection[str]) -> str:
+        """Return why tokens that fill up a chunk would show; empty if they do not. others: outputs without a row for
+        each token."""
+        if others:
+            return f"output {min(others)!r} has no row for each token"
+        ranges = (node.label for node in graph.nodes if node.op == "DynamicQuantizeLinear" and self.tokens > 1)
+        return next((f"{label} has one range for all tokens" for label in ranges), "")
 
     def _dimensions(self, shapes: Mapping[str, Shape], pasts: Sequence[str]) -> Dimensions:
         return Dimensions.of(self._path, interface_of(self.model.graph), shapes, pasts)

@@ -75,6 +75,20 @@ RULES: dict[str, tuple[str, str, str]] = {
 }
 
 
+def test_a_chunk_is_filled_up_only_where_that_does_not_show(tmp_path: Path) -> None:
+    bodies = {
+        "y = Identity (x)": ["x"],
+        "y = ReduceMax<axes = [1]> (x)": [],
+        "q, s, z = DynamicQuantizeLinear (x) y = DequantizeLinear (q, s, z)": [],
+    }
+    path = tmp_path / "model.onnx"
+    for body, names in bodies.items():
+        onnx.save(build(SIGNATURE.format(type="float", shape="[N, R, 4]"), JOINED + body, VALUES, opset=13), path)
+        decoder = with_state(load(path), path, {"N": (1,), "T": (3,)}, {}, StateChoice(11))
+        assert decoder.states is not None
+        assert [one.name for one in decoder.states.token_inputs] == names
+
+
 @pytest.mark.parametrize("tokens", [1, 3])
 @pytest.mark.parametrize("name", RULES)
 def test_only_rows_that_are_there_are_seen(name: str, tokens: int, tmp_path: Path) -> None:
