@@ -1,8 +1,9 @@
 // Vectors of VW whole numbers with a sign, of Q_BITS each, in memory that a kernel knows as TYPE; behind vectors.cl.
 //
 //   NUMBERS(p, i) reads those from number i on behind `p`, a multiple of VW, as floats.
-// Two numbers of 4 bits share a byte: those at c and c + VW / 2 of a vector, the former in the lower half. Single numbers
-// follow each other.
+//   PAIRED_NUMBERS(p, i, upper) reads the lower or upper halves of VW bytes, from byte i on.
+// Two numbers of 4 bits share a byte. NUMBERS takes the one in the lower half for number c of a vector and the other one
+// for c + VW / 2; single numbers follow each other.
 
 #ifndef Q_BITS
 #define Q_BITS 8
@@ -36,4 +37,10 @@ static inline CAT(int, VW) both_halves(PAIR_TYPE pairs)
 {
     return (CAT(int, VW))(pairs << 28 >> 28, pairs >> 4);
 }
+#endif
+#if VW == 1
+#define PAIRED_NUMBERS(p, i, upper) ((SUM)(NUMBER_BYTE(p, i) << ((upper) ? 24 : 28) >> 28))
+#else
+#define PAIRED_NUMBERS(p, i, upper) \
+    CAT(convert_float, VW)(CAT(convert_int, VW)(NUMBER_BYTES(VW, p, i)) << ((upper) ? 24 : 28) >> 28)
 #endif

@@ -6,7 +6,7 @@
 // WIDENED 0: packed has the numbers as bytes or halves of bytes, as quantised_factors.cl says, then from `begin` on
 // elements of TYPE: scales, offsets -zero * scale, bias. WIDENED 1: packed has the weights in TYPE as pack_filter.cl makes
 // them, then bias. Numbers of 4 bits lie in pairs in each row of the matrix, the first one in the lower half of a byte; in
-// packed, columns c and c + width / 2 of a vector of `width` are a pair. What lies behind the last column is zero.
+// packed, columns c and c + width / 2 of `width` neighbours are a pair. What lies behind the last column is zero.
 //
 // A work-item writes RUN places of packed: bytes up to `begin`, then elements. Sizes are arguments, so that one build
 // serves every problem; work-groups are of one work-item, which every device allows.

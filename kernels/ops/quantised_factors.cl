@@ -5,6 +5,7 @@
 //
 // `b` has the numbers in the order of packed weights, as numbers.cl says. From SCALES_AT on it has elements of TYPE: the
 // scales as [panel][block][PANEL], with Q_OFFSETS 1 as many offsets, then bias. Without Q_SCALES there are none of both.
+// Pairs of 4 bits lie half a panel apart, if that is whole vectors: then a work-item reads both with one vector of bytes.
 // Numbers of 8 bits are asked for Q_AHEAD rows before they are read, once for each row of a panel; prefetch.cl says why.
 //   LOAD_FACTORS and PACKED_FACTORS read weights from `p`, which points as many elements behind b as numbers lie there.
 
@@ -41,7 +42,11 @@ typedef vec factors;
 #define Q_ASK(p, k, i) ((i) == 0 ? __builtin_prefetch((__global const char *)b + Q_PLACE(p) + ((k) + Q_AHEAD) * PANEL) : (void)0)
 #endif
 #endif
-#ifdef Q_ASK
+#if Q_BITS == 4 && NV * LN % 2 == 0
+#define Q_COLUMN(p, i) ((LN == 1 ? 0 : Q_PLACE(p) % PANEL) + (i))
+#define Q_PAIRS_AT(p, k, i) ((Q_PLACE(p) / PANEL + (k)) * (PANEL / 2) + Q_COLUMN(p, i) % (PANEL / 2))
+#define Q_NUMBERS_AT(p, k, i) PAIRED_NUMBERS(b, Q_PAIRS_AT(p, k, i), Q_COLUMN(p, i) >= PANEL / 2)
+#elif defined(Q_ASK)
 #define Q_NUMBERS_AT(p, k, i) (Q_ASK(p, k, i), NUMBERS(b, Q_PLACE(p) + (k) * PANEL + (i)))
 #else
 #define Q_NUMBERS_AT(p, k, i) NUMBERS(b, Q_PLACE(p) + (k) * PANEL + (i))

@@ -256,9 +256,16 @@ class QuantisedPacking:
                 self.plain.panel,
                 self.plain.inputs,
                 kept.block or self.plain.inputs,
-                max(self.vector, 2),
+                self._width,
             ),
         )
+
+    @property
+    def _width(self) -> int:
+        """Return of how many columns the first half shares bytes with the second: of a panel, if that is whole vectors,
+        else of a vector."""
+        panel = self.plain.panel
+        return panel if panel // self.vector % 2 == 0 else max(self.vector, 2)
 
     @property
     def _columns(self) -> int:
