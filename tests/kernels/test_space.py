@@ -33,6 +33,7 @@ from gputune.kernels.template import template
 from . import attention_problems, inverted_residual_problems, separable_problems
 from .one_of_each import ONE_OF_EACH
 from .problems import CASES, CPU, DEVICES, GPU, RELU
+from .quantised_weights import PRODUCTS as QUANTISED
 
 PADS = (1, 1, 1, 1)
 REAL = [
@@ -207,9 +208,10 @@ def test_an_unknown_op_names_the_known_ones() -> None:
 
 def test_every_template_belongs_to_a_family() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in Path(next(iter(ops.__path__))).glob("*.cl")}
+    every = [*ONE_OF_EACH.items(), *((op, problem) for op, _, problem in CASES), *REAL]
     sources = "".join(
         launch.source
-        for op, problem in [*ONE_OF_EACH.items(), *((op, problem) for op, _, problem in CASES), *REAL]
+        for op, problem in [*every, ("MatMul", QUANTISED["uneven blocks"])]
         for limits in (CPU, GPU)
         for configuration in (family_of(op).default(problem, limits), *family_of(op).starters(problem, limits))
         for instance in [family_of(op).render(problem, configuration)]
