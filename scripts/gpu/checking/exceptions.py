@@ -44,10 +44,14 @@ LARGE = "tiles that others have registers for are starters on Intel's devices, t
 
 _STACK = (
     Known("Transpose", "no_stack", "starters hold a tile of 48 and more elements in an array", devices=NVIDIA),
+    Known(
+        "Attention", "no_stack", "where nothing fits local memory, scores wait in an array", kernels=("attention_rows",)
+    ),
     Known("Persistent", "no_stack", "a function is given the address of how long groups have waited"),
 )
 
 _NARROW = (
+    Known("Attention", "wide_accesses", "keys are turned over by elements", kernels=("pack_keys",)),
     Known("Conv", "wide_accesses", "pixels of planes are read by elements", kernels=("conv_planes",)),
     Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements"),
     Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements"),
