@@ -44,6 +44,10 @@ BLOCKS = (16, 32, 64, 128, 256, 512, 1024)
 MOST_ROWS = 8
 """Rows of a default. With 14, those of ViT-S and their shares take 1.3 times as long on a CPU with AVX-512."""
 
+CPU_SCORES, GPU_SCORES = 16 << 10, 1 << 10
+"""The scores that a work-item keeps at most: those of a CPU fit its second cache and any stack, and other devices have
+such memory for each work-item that runs."""
+
 USUAL_BLOCK = 512
 """Scores of so many keys fit a first cache, a dozen rows of them."""
 
@@ -119,6 +123,11 @@ class OwnRows:
                     f"BLOCK must stay below twice the {self.of.keys} keys",
                 ),
                 Constraint(
+                    ("MR", "BLOCK"),
+                    lambda mr, block: mr * block <= self._most_scores(limits),
+                    f"MR*BLOCK must not exceed {self._most_scores(limits)} scores, which a work-item keeps",
+                ),
+                Constraint(
                     ("PACK",),
                     lambda packs: bool(packs) or self.of.deep,
                     "PACK 0 needs keys whose first numbers lie side by side",
@@ -140,7 +149,8 @@ class OwnRows:
         spread = [each for each in heights if each == 1 or self.tiles(each) >= limits.compute_units]
         mr, nv = cut_tile(spread, vectors, width, limits)
         mr = next(each for each in heights if self.tiles(each) == self.tiles(mr))
-        block = max(min(USUAL_BLOCK, power_at_least(self.of.keys)), BLOCKS[0])
+        usual = min(USUAL_BLOCK, power_at_least(self.of.keys), power_at_most(self._most_scores(limits) // mr))
+        block = max(usual, BLOCKS[0])
         steps = power_at_most(min(tile["KU"], self.of.depth, self.of.keys))
         wanted = {"MR": mr, "NV": nv, "VW": width, "KU": steps, "BLOCK": block, "PACK": int(not self.of.deep)}
         return space.first() if space.violations(wanted) else wanted
@@ -167,6 +177,9 @@ class OwnRows:
         """Return what a configuration keeps in `scratch`: keys that a stage packs."""
         elements = self._packed(*(configuration[name] for name in ("PACK", "NV", "VW")))
         return {"packed": elements * ELEMENT_TYPES[self.of.dtype].nbytes} if elements else {}
+
+    def _most_scores(self, limits: DeviceLimits) -> int:
+        return CPU_SCORES if limits.device_type == "cpu" else GPU_SCORES
 
     def _packed(self, packs: int, nv: int, vw: int) -> int:
         """Return how many elements the packed keys have."""
