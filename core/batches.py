@@ -1,4 +1,4 @@
-"""Define a batch of variants: the request, its reply, and what is left of it after a loss."""
+"""Define a batch of variants: the request, its reply, and what is left of it after a loss; and a variant compiled."""
 
 from __future__ import annotations
 
@@ -84,6 +84,15 @@ class Profiled:
     baseline: Trial | None
     spent_ns: Annotated[dict[Key, Nanoseconds], Within(0, 16)]
     state: Facts
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Bring the program binary of the variant's main launch."""
+
+    binary: Blob
+    compile_ns: Nanoseconds
+    first_launch_ns: Nanoseconds
 
 
 class Remaining:

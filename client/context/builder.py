@@ -22,6 +22,7 @@ from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.core.batches import Compiled
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import MOST_STAGES, ArgumentForm, Launch, Needs, Sharing, Variant, as_stage
 from gputune.core.quirks import device_fence, groups_at_once, quirks_of, usual_form
@@ -36,7 +37,7 @@ from gputune.runtime.context.records import (
     ProgramRecord,
     TensorRecord,
 )
-from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
 
 PORTABLE_ALIGNMENT = 4096
 """Offsets are multiples of this at least, so that a context can be loaded on a device with a larger alignment than that

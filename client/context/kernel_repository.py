@@ -8,8 +8,9 @@ from typing import Any
 from gputune.cache import PerformanceCache
 from gputune.cache.programs import compiler_of, program_digest
 from gputune.client.context.builder import Maker
+from gputune.core.batches import Compiled
 from gputune.core.identity import DeviceIdentity
-from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
 
 
 class KernelRepository:

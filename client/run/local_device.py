@@ -17,6 +17,7 @@ from gputune.client.model.graphs import tasks_of
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.batches import Compiled
 from gputune.core.tier import tier_of
 from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
@@ -83,12 +84,12 @@ class LocalDevice:
             del self._buffers[handle]
 
     def compile_kernels(
-        self, requests: Sequence[messages.CompileKernel], compiled: Callable[[int, messages.Compiled], object]
+        self, requests: Sequence[messages.CompileKernel], compiled: Callable[[int, Compiled], object]
     ) -> None:
         """No binaries: the context stays in this process, where its programs are built from source when it is
         opened."""
         for place in range(len(requests)):
-            compiled(place, messages.Compiled(b"", 0, 0))
+            compiled(place, Compiled(b"", 0, 0))
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> Mapping[str, memoryview]:
         buffers = {name: self._buffers[handle] for name, handle in request.buffers.items()}

@@ -27,7 +27,7 @@ from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import Link, OnProgress, Session
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.target.transport.target_connection import CONNECT_SECONDS, dial
-from gputune.core.batches import Profiled, ProfileKernel, Remaining
+from gputune.core.batches import Compiled, Profiled, ProfileKernel, Remaining
 from gputune.core.bounds import Blob
 from gputune.core.opened import Closing
 from gputune.runtime.memory.descriptors import duplicate
@@ -40,7 +40,6 @@ from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     BufferData,
     BufferReady,
-    Compiled,
     CompileKernel,
     ContextExecuted,
     ContextLoaded,

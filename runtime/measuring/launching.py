@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gputune.core.batches import Compiled
 from gputune.core.bounds import Scalar
 from gputune.core.errors import DeviceError, LaunchFailed, shortened
 from gputune.core.launches import Launch, Stage, Variant, Work
@@ -23,15 +24,6 @@ class Built:
     program: Program
     compile_ns: int
     bound: Bound
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Hold a program binary harvested after a launch with the real sizes, and what that took."""
-
-    binary: bytes
-    compile_ns: int
-    first_launch_ns: int
 
 
 class Launcher:

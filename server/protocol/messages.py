@@ -18,8 +18,8 @@ header, the blobs. If a MAC follows them, the magic is b"gptm". The header is Ms
 (the class name) and the fields below. Fields of type Blob never travel in it: ExtType(1, u32 blob index) replaces them.
 A text longer than 1024 characters is a blob in UTF-8, and ExtType(2, u32 blob index) replaces it.
 
-Launches, variants and trials in messages are the records of core/launches.py; ProfileKernel and Profiled are those of
-core/batches.py, and Limits of limits.py. Every field is checked against its type hint when a message arrives
+Launches, variants and trials in messages are the records of core/launches.py; ProfileKernel, Profiled and Compiled are
+those of core/batches.py, and Limits of limits.py. Every field is checked against its type hint when a message arrives
 (decoder.py): no field may be unknown (only Hello may grow), no field without a default may be missing, numbers keep to
 their ranges, texts and lists to their lengths. Fields that are LATER than their protocol's number travel only if they
 differ from their default, so that an older side understands all that it could ask for.
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.batches import Compiled, Profiled, ProfileKernel
 from gputune.core.bounds import (
     LATER,
     Amounts,
@@ -285,15 +285,6 @@ class BufferData:
 @dataclass(frozen=True)
 class Done:
     """Tell that it is done."""
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Bring the program binary of the variant's main launch."""
-
-    binary: Blob
-    compile_ns: Nanoseconds
-    first_launch_ns: Nanoseconds
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.batches import Compiled, Profiled, ProfileKernel
 from gputune.core.bounds import Blob
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, DeviceNotFound, UnusableMemory, shortened
 from gputune.core.launches import Launch
@@ -120,9 +120,8 @@ class Handlers:
 
     # --- kernels --------------------------------------------------------------------------------------
 
-    def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
-        compiled = launching.compile_variant(self._programs, request.variant, request.buffers, self._watcher())
-        return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
+    def compile_kernel(self, request: messages.CompileKernel) -> Compiled:
+        return launching.compile_variant(self._programs, request.variant, request.buffers, self._watcher())
 
     def profile_kernel(self, request: ProfileKernel) -> Profiled:
         ahead, self._ahead = self._ahead, None  # it is of this request, and of none after it

@@ -24,6 +24,7 @@ from gputune.client.model.plan import Plan, Task
 from gputune.client.run.local_device import LocalDevice
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.batches import Compiled
 from gputune.core.launches import ArgumentForm
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.backends import Backend
@@ -32,7 +33,7 @@ from gputune.runtime.context.records import Context
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.measuring.launching import compile_variant
-from gputune.server.protocol.messages import Compiled, CompileKernel
+from gputune.server.protocol.messages import CompileKernel
 from tests.client.model.test_alternatives import block, two_blocks
 from tests.client.model.test_recurrent import case
 from tests.client.models import build as build_model

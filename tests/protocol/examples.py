@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.batches import Compiled, Profiled, ProfileKernel
 from gputune.core.launches import Launch, Stage, Trial, Variant, Work
 from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
@@ -11,7 +11,6 @@ from gputune.server.protocol.messages import (
     BufferData,
     BufferReady,
     Cancel,
-    Compiled,
     CompileKernel,
     ContextExecuted,
     ContextLoaded,

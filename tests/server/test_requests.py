@@ -9,11 +9,10 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
-from gputune.core.batches import ProfileKernel
+from gputune.core.batches import Compiled, ProfileKernel
 from gputune.core.launches import Variant, source_sha256
 from gputune.runtime.devices.features import PROBES
 from gputune.server.protocol.messages import (
-    Compiled,
     CompileKernel,
     DownloadBuffer,
     ExecuteKernel,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gputune.core.batches import Compiled
 from gputune.core.errors import BuildFailed, DeviceError, MemoryInUse
 from gputune.core.launches import Variant
 from gputune.runtime.backends import ProgramCache, open_backend
@@ -33,7 +34,6 @@ from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
     BufferReady,
-    Compiled,
     CompileKernel,
     DownloadBuffer,
     FreeBuffers,

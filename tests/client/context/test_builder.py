@@ -16,13 +16,14 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.core.batches import Compiled
 from gputune.core.launches import Sharing
 from gputune.kernels import catalogue
 from gputune.kernels.catalogue import Packaged, family_of
 from gputune.kernels.family import TensorSpec
 from gputune.runtime.context.records import BufferRef
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
 from tests.asking_package.tenfold import FAMILY, FEATURE, TenfoldProblem
 from tests.client import models
 

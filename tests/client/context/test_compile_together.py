@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gputune.client.target.client import TargetClient, TargetError
+from gputune.core.batches import Compiled
 from gputune.core.launches import Launch, Variant
 from gputune.server.protocol.messages import (
     Cancel,
-    Compiled,
     CompileKernel,
     Done,
     Error,

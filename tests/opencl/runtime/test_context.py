@@ -49,7 +49,7 @@ def context(backend: Backend, programs: ProgramCache) -> Context:
         main = Launch(SOURCE, "scale", options, (SIZE,), (32,), ("x", "w", "y", 1))
         sizes = {"x": nbytes, "w": nbytes, "y": nbytes}
         binary = compile_variant(programs, Variant({}, (), main, {}), sizes).binary
-        records.append(ProgramRecord(binary, SOURCE, options))
+        records.append(ProgramRecord(bytes(binary), SOURCE, options))
         source = halves[number % 2] if number else BufferRef("input", 0, 0, nbytes)
         target = halves[(number + 1) % 2] if number < PROGRAMS - 1 else BufferRef("output", 0, 0, nbytes)
         weights = BufferRef("weights", 0, 0, nbytes)

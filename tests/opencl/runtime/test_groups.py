@@ -76,7 +76,7 @@ def pour(
         graph = GraphRecord("main", (), (TensorRecord("found", (nbytes // 4,), "int32"),), (launch,), (nbytes,))
         path = tmp_path_factory.mktemp("poison") / "poison.bin"
         device = backend.identity.to_dict()
-        write_context(path, Context((graph,), [ProgramRecord(binary, POISON, "")], (), device, "test", {}, {}))
+        write_context(path, Context((graph,), [ProgramRecord(bytes(binary), POISON, "")], (), device, "test", {}, {}))
         return path
 
     def poured(group: ContextGroup) -> np.ndarray:

@@ -250,7 +250,7 @@ def test_a_compiled_binary_runs_elsewhere_without_its_source(
 ) -> None:
     compiled = compile_variant(programs, twice(1), {"x": 4 * SIZE, "output": 4 * SIZE})
     assert compiled.compile_ns >= 0 and compiled.first_launch_ns > 0
-    program = backend.load_binary(compiled.binary)
+    program = backend.load_binary(bytes(compiled.binary))
     x, output = backend.upload(values), backend.allocate(4 * SIZE)
     backend.enqueue(backend.bind(program, "twice", (SIZE,), (64,), [x, output, 1]))
     backend.finish()

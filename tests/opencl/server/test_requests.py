@@ -14,10 +14,10 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
-from gputune.core.batches import ProfileKernel
+from gputune.core.batches import Compiled, ProfileKernel
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import choose
-from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel, Progress
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, Progress
 from tests.devices import devices
 from tests.shared_server import SharedServer
 from tests.variants import baseline_beside, numbered

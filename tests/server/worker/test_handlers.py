@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.batches import ProfileKernel
+from gputune.core.batches import Compiled, ProfileKernel
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Trial, Variant, Work, source_sha256
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
@@ -20,7 +20,7 @@ from gputune.runtime.context.records import BufferRef, Context, GraphRecord, Lau
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.profiling.log import read_log_of
-from gputune.server.protocol import codec, messages
+from gputune.server.protocol import codec
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.protocol.limits import Limits
@@ -311,7 +311,7 @@ def test_nothing_that_goes_wrong_in_a_watcher_reaches_the_batch(
 
 def test_compiling_gives_a_binary(worker: Worker) -> None:
     reply = worker(CompileKernel(variant(3), {"input": 64, "output": 64}))
-    assert isinstance(reply, messages.Compiled) and len(reply.binary) > 0
+    assert isinstance(reply, Compiled) and len(reply.binary) > 0
     assert error_of(worker(CompileKernel(variant(3), {"input": 64})))[0] == "launch_failed"
 
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.batches import Compiled, Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import (
-    Compiled,
     ContextExecuted,
     ContextLoaded,
     Done,

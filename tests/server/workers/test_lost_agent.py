@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gputune.core.batches import ProfileKernel
-from gputune.server.protocol.messages import Compiled, CompileKernel
+from gputune.core.batches import Compiled, ProfileKernel
+from gputune.server.protocol.messages import CompileKernel
 from gputune.server.worker.link import AGENT_LOST
 from gputune.server.workers.process import OnProgress
 

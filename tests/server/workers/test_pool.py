@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gputune.core.batches import Profiled, ProfileKernel
+from gputune.core.batches import Compiled, Profiled, ProfileKernel
 from gputune.core.launches import Variant
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
 from gputune.server.protocol.limits import Limits
-from gputune.server.protocol.messages import Cancel, Compiled, CompileKernel, Error, UploadBuffer
+from gputune.server.protocol.messages import Cancel, CompileKernel, Error, UploadBuffer
 from gputune.server.worker.link import PutBuffer
 from gputune.server.workers import pool
 from gputune.server.workers.compiled_programs import CompiledPrograms
