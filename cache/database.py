@@ -33,7 +33,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 class Database(Closing):
-    """An open performance cache file; use open or open_readonly, and close or a with statement.
+    """Read and write an open performance cache file; use open or open_readonly, and close or a with statement.
 
     path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
     were impossible; unkept: writes that were given up so far; seen_since: what was stored before, in seconds since

@@ -53,15 +53,15 @@ def suspicion(path: Path) -> Path:
 
 
 class CacheError(Exception):
-    """A performance cache cannot be used; the text says which, why and what to do."""
+    """Report that a performance cache cannot be used; the text says which, why and what to do."""
 
 
 class CacheFull(CacheError):
-    """Nothing more can be written to a performance cache; what is in it stays and can be read."""
+    """Report that nothing more can be written to a performance cache; what is in it stays and can be read."""
 
 
 class Damaged(Exception):
-    """The file is not a performance cache, or no longer."""
+    """Report that the file is not a performance cache, or no longer."""
 
 
 LONGEST_SAID = 200

@@ -25,15 +25,15 @@ def _digest(kind: str, values: Mapping[str, Any]) -> str:
 
 
 class _Key:
-    """Digest, hash and checks shared by the two halves of a key."""
+    """Share digest, hash and checks between the two halves of a key."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Field name -> plain JSON value."""
+        """Return field name -> plain JSON value."""
         return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
 
     @cached_property
     def digest(self) -> str:
-        """64 hexadecimal digits: SHA-256 of the canonical JSON of KEY_VERSION, kind of key and all fields."""
+        """Return 64 hexadecimal digits: SHA-256 of the canonical JSON of KEY_VERSION, kind of key and all fields."""
         return _digest(type(self).__name__, self.to_dict())
 
     def _require(self, kind: type, *names: str) -> None:
@@ -52,7 +52,7 @@ class _Key:
 
 @dataclass(frozen=True)
 class TaskKey(_Key):
-    """What is computed. Raises TypeError or ValueError for values that have no canonical JSON."""
+    """Identify what is computed. Raises TypeError or ValueError for values that have no canonical JSON."""
 
     op: str
     """The kernel family, such as "Conv", or "Conv@fast 1.2" where it is of version 1.2 of the op package fast: another
@@ -74,7 +74,7 @@ class TaskKey(_Key):
 
 @dataclass(frozen=True)
 class Validity(_Key):
-    """Where and how it was measured. Raises TypeError or ValueError as TaskKey does."""
+    """Identify where and how it was measured. Raises TypeError or ValueError as TaskKey does."""
 
     device_name: str
     """The device as OpenCL names it: times of another model are not ours."""

@@ -19,7 +19,7 @@ THE_DEVICE = ("device_name", "compute_units", "vendor")
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """What the file knows of one task under one validity."""
+    """Hold what the file knows of one task under one validity."""
 
     task: TaskKey
     validity: Validity
@@ -81,7 +81,7 @@ def summary_from_rows(rows: _Gathered) -> TaskSummary:
 
 @dataclass(frozen=True)
 class Change:
-    """A reason to measure again: a field of Validity, and its values then and now."""
+    """Give a reason to measure again: a field of Validity, and its values then and now."""
 
     field: str
     before: Any
@@ -93,7 +93,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What was found out about a task before.
+    """Hold what was found out about a task before.
 
     winner: the one on this device whose validity is nearest to today's, None where there is none; changes: in what that
     differs; origin: of which other devices a winner is known, where there is none of this one.

@@ -52,7 +52,7 @@ def program_digest(main: Launch, compiler: Mapping[str, Any]) -> str:
 
 
 class Programs(Database):
-    """The programs of a performance cache file, by their digests."""
+    """Keep the programs of a performance cache file, by their digests."""
 
     def program_of(self, digest: str) -> bytes | None:
         """Return the binary of a program, which counts as used now; None if there is none that this installation has

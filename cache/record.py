@@ -30,12 +30,12 @@ LAST_MOMENT = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 
 
 class RecordError(ValueError):
-    """A trial or winner with impossible contents; the text names the field."""
+    """Report a trial or winner with impossible contents; the text names the field."""
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One measurement of one configuration. Raises RecordError for impossible contents.
+    """Hold one measurement of one configuration. Raises RecordError for impossible contents.
 
     Median, minimum and spread may be left out: they are then taken from the samples. A failed trial has
     neither samples nor statistics unless it was measured before it failed.
@@ -93,7 +93,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class WinnerRecord:
-    """The outcome of tuning one task. Raises RecordError for impossible contents."""
+    """Hold the outcome of tuning one task. Raises RecordError for impossible contents."""
 
     configuration: Mapping[str, int]
     """The fastest verified configuration: parameter name -> value."""
@@ -120,7 +120,8 @@ class WinnerRecord:
 
 @dataclass(frozen=True)
 class ChainRecord:
-    """What contexts of a model, compared on the device, have led to. Raises RecordError for impossible contents."""
+    """Hold what contexts of a model, compared on the device, have led to. Raises RecordError for impossible
+    contents."""
 
     winners: Mapping[str, WinnerRecord]
     """By task digest, what takes the place of the task's own winner."""
@@ -139,7 +140,7 @@ class ChainRecord:
 
 
 def trial_to_row(trial: TrialRecord) -> tuple[Any, ...]:
-    """Column values in the order of TRIAL_COLUMNS."""
+    """Return column values in the order of TRIAL_COLUMNS."""
     samples = struct.pack(f"<{len(trial.samples_ns)}d", *trial.samples_ns)
     return (canonical_json(trial.configuration), trial.status, samples, trial.median_ns, trial.minimum_ns,
             trial.spread, trial.compile_ns, trial.message, canonical_json(trial.measured),
@@ -175,7 +176,7 @@ WINNER_COLUMNS = ("configuration", "median_ns", "default_ns", "effort", "trials"
 
 
 def winner_to_row(winner: WinnerRecord) -> tuple[Any, ...]:
-    """Column values in the order of WINNER_COLUMNS."""
+    """Return column values in the order of WINNER_COLUMNS."""
     return (canonical_json(winner.configuration), winner.median_ns, winner.default_ns, winner.effort,
             canonical_json(winner.trials), winner.rendered_sha256)  # fmt: skip
 
@@ -197,7 +198,7 @@ CHAIN_COLUMNS = ("times_ns", "launch_ns", "measured")
 
 
 def chain_to_row(chain: ChainRecord) -> tuple[Any, ...]:
-    """Column values in the order of CHAIN_COLUMNS; the winners have rows of their own."""
+    """Return column values in the order of CHAIN_COLUMNS; the winners have rows of their own."""
     return canonical_json(chain.times_ns), chain.launch_ns, canonical_json(chain.measured)
 
 
@@ -215,7 +216,7 @@ def chain_from_rows(row: Sequence[Any], winners: Iterable[Sequence[Any]]) -> Cha
 
 @dataclass(frozen=True)
 class Stored:
-    """A trial and when it was stored: seconds since 1970, UTC."""
+    """Hold a trial and when it was stored: seconds since 1970, UTC."""
 
     trial: TrialRecord
     stored_at: float
@@ -223,21 +224,22 @@ class Stored:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A winner and when it was stored: seconds since 1970, UTC."""
+    """Hold a winner and when it was stored: seconds since 1970, UTC."""
 
     winner: WinnerRecord
     stored_at: float
 
     @property
     def foundation(self) -> tuple[int, int, float]:
-        """What tells which of two winners rests on more: the effort, then the number of trials, then the later one."""
+        """Return what tells which of two winners rests on more: the effort, then the number of trials, then the later
+        one."""
         effort = EFFORTS.index(self.winner.effort) if self.winner.effort in EFFORTS else -1
         return effort, sum(self.winner.trials.values()), self.stored_at
 
 
 @dataclass(frozen=True)
 class Entry:
-    """All trials of a task under one validity in order of arrival, and its winner where it is concluded."""
+    """Hold all trials of a task under one validity in order of arrival, and its winner where it is concluded."""
 
     task: TaskKey
     validity: Validity
@@ -247,7 +249,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two files that know different winners of one task under one validity, and which of them stays."""
+    """Name two files that know different winners of one task under one validity, and which of them stays."""
 
     task: TaskKey
     validity: Validity
@@ -257,7 +259,7 @@ class Conflict:
 
 @dataclass
 class Merged:
-    """What taking entries in has changed. `known` counts trials that were there already."""
+    """Tell what taking entries in has changed. `known` counts trials that were there already."""
 
     trials: int = 0
     known: int = 0
@@ -268,7 +270,8 @@ class Merged:
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that a file or an export holds; chains by their digest, each with the time at which it was stored."""
+    """Hold everything that a file or an export holds; chains by their digest, each with the time at which it was
+    stored."""
 
     entries: tuple[Entry, ...]
     chains: Mapping[str, tuple[ChainRecord, float]]
@@ -276,7 +279,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Origin:
-    """Trials that were taken in together from `source`."""
+    """Hold trials that were taken in together from `source`."""
 
     source: str
     trials: int
@@ -324,7 +327,7 @@ def finite(value: Any, name: str) -> float:
 
 
 def moment(value: Any, name: str) -> float:
-    """Seconds since 1970 that a calendar has a day for. Raises RecordError."""
+    """Return seconds since 1970 that a calendar has a day for. Raises RecordError."""
     seconds = finite(value, name)
     if seconds > LAST_MOMENT:
         raise RecordError(f"{name} is {value!r}, seconds until after the year 9999")

@@ -52,7 +52,7 @@ class GenerationStart:
 
 
 class PerformanceCache(Programs):
-    """A performance cache file; use open or open_readonly, and close or a with statement."""
+    """Read and write a performance cache file; use open or open_readonly, and close or a with statement."""
 
     # What was measured.
 
@@ -182,7 +182,8 @@ class PerformanceCache(Programs):
     # What travels.
 
     def contents(self) -> Contents:
-        """Everything, to be taken in by another file or to be exported; malformed rows are left out with a warning."""
+        """Return everything, to be taken in by another file or to be exported; malformed rows are left out with a
+        warning."""
         entries = [self.entry_of(summary.task, summary.validity) for summary in self.tasks()]
         return Contents(tuple(entries), self.contents_of_chains())
 
@@ -294,7 +295,7 @@ class PerformanceCache(Programs):
         )
 
     def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:
-        """Row ids of the task and the validity, made on demand inside the caller's transaction."""
+        """Return row ids of the task and the validity, made on demand inside the caller's transaction."""
         tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
         self._connection.execute(
             "INSERT OR IGNORE INTO task (digest, op, key) VALUES (?, ?, ?)",

@@ -40,8 +40,8 @@ def _trials(summary: TaskSummary) -> int:
 
 @dataclass(frozen=True)
 class Difference:
-    """A task of which two caches know different winners; None where one knows none. `same_place`: both were found on
-    the same device with the same driver, code and protocol."""
+    """Name a task of which two caches know different winners; None where one knows none. `same_place`: both were found
+    on the same device with the same driver, code and protocol."""
 
     task: TaskKey
     left: WinnerRecord | None
@@ -72,7 +72,7 @@ def differences(left: Iterable[TaskSummary], right: Iterable[TaskSummary]) -> li
 
 
 def _concluded(summaries: Iterable[TaskSummary]) -> dict[str, dict[str, TaskSummary]]:
-    """Task digest -> validity digest -> summary with a winner."""
+    """Return task digest -> validity digest -> summary with a winner."""
     found: dict[str, dict[str, TaskSummary]] = {}
     for summary in summaries:
         if summary.winner is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files of a folder: the authority's certificate, and a certificate that it has signed, with its key."""
+    """Keep the files of a folder: the authority's certificate, and a certificate that it has signed, with its key."""
 
     folder: Path
 

@@ -77,7 +77,7 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class SchedulerAddress:
-    """Where a scheduler is, and how its members prove themselves; None where all are on this machine."""
+    """Say where a scheduler is, and how its members prove themselves; None where all are on this machine."""
 
     host: str
     port: int
@@ -85,8 +85,8 @@ class SchedulerAddress:
 
     @classmethod
     def parse(cls, text: str, certificates: Certificates) -> SchedulerAddress:
-        """HOST:PORT, or tls://HOST:PORT for certificates on this machine, too. Raises FarmError for another machine
-        without certificates, and for what is no address."""
+        """Read HOST:PORT, or tls://HOST:PORT for certificates on this machine, too. Raises FarmError for another
+        machine without certificates, and for what is no address."""
         try:
             parts = urlsplit(text if "://" in text else f"//{text}")
             host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
@@ -114,7 +114,7 @@ class SchedulerAddress:
 
     @property
     def security(self) -> Any:
-        """Dask's words for it."""
+        """Return Dask's words for it."""
         if (files := self.certificates) is None:
             return _dask().Security()
         roles = {
@@ -136,7 +136,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _dask() -> Any:
-    """Dask's package, configured. Raises FarmError where the extra is not installed."""
+    """Return Dask's package, configured. Raises FarmError where the extra is not installed."""
     try:
         import dask.config
         import distributed
@@ -149,7 +149,7 @@ def _dask() -> Any:
 
 
 def _dask_config(values: Mapping[str, Any]) -> AbstractContextManager[Any]:
-    """Dask with these settings beside its others."""
+    """Use Dask with these settings beside its others."""
     import dask.config
 
     setting: AbstractContextManager[Any] = dask.config.set(values)
@@ -237,7 +237,7 @@ def _without_http(kind: Any) -> Any:
 
 
 def _origins(port: int) -> dict[str, Any]:
-    """Whose pages in a browser on this machine may read the dashboard: its own alone."""
+    """Return whose pages in a browser on this machine may read the dashboard: its own alone."""
     names = [f"{name}:{port}" for name in (_LOOPBACK, "localhost")]
     return {"distributed.scheduler.dashboard.bokeh-application.allow_websocket_origin": names}
 
@@ -295,7 +295,7 @@ def _answering(host: DeviceHost) -> Callable[..., Any]:
 
 
 def serve_worker(place: SchedulerAddress, host: DeviceHost, ready: Callable[[str], None]) -> None:
-    """Has a device in a farm until it is drained or the process is told to stop; a scheduler that is lost is waited
+    """Have a device in a farm until it is drained or the process is told to stop; a scheduler that is lost is waited
     for. `ready` hears each time that it has joined. Raises FarmError for other versions."""
     asyncio.run(_serve_worker(place, host, ready))
 
@@ -345,7 +345,7 @@ async def _worker(place: SchedulerAddress, host: DeviceHost, answering: Callable
 
 
 class DaskEngine(Closing):
-    """The devices of the workers that a scheduler knows. A scheduler that is lost is waited for."""
+    """List the devices of the workers that a scheduler knows. A scheduler that is lost is waited for."""
 
     def __init__(self, place: SchedulerAddress) -> None:
         """Raise FarmError where no scheduler of the same versions is there."""
@@ -466,7 +466,7 @@ def _begun(client: Any, asked: Coroutine[Any, Any, bytes]) -> Future[bytes]:
 
 
 async def _asked(client: Any, address: str, call: Mapping[str, object], heard: Callable[[bytes], None]) -> bytes:
-    """Has a worker answer a call. Raises OSError and others when it is lost, ValueError for what is no answer."""
+    """Have a worker answer a call. Raises OSError and others when it is lost, ValueError for what is no answer."""
     comm = await client.rpc.connect(address)
     try:
         await comm.write({"op": CALL, **call})

@@ -28,22 +28,22 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,79}")
 
 
 class FarmError(GputuneError):
-    """What is wrong with a farm, or with how it was asked."""
+    """Report what is wrong with a farm, or with how it was asked."""
 
     exit_code = 4
 
 
 class DeviceGone(Exception):
-    """The device has left the farm, or whatever held it has died; what it was asked is lost."""
+    """Report that the device has left the farm, or whatever held it has died; what it was asked is lost."""
 
 
 class DeviceAbsent(DeviceGone):
-    """The device was not there any more, and was asked nothing."""
+    """Report that the device was not there any more, and was asked nothing."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What goes to the host of a device: an order, for which job and session, with the frame of a request."""
+    """Hold what goes to the host of a device: an order, for which job and session, with the frame of a request."""
 
     order: Order
     job: str = ""
@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Versions:
-    """What has to be the same everywhere in a farm."""
+    """List what has to be the same everywhere in a farm."""
 
     gputune: str = field(default_factory=software_version)
     protocol: int = PROTOCOL_VERSION
@@ -79,7 +79,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Announced:
-    """What a device's host says of it when it joins, and, in `report`, now and then.
+    """Hold what a device's host says of it when it joins, and, in `report`, now and then.
 
     tier: of the device's performance cache; settings: of its target that change code or time; simulated: nothing is
     computed there.
@@ -108,7 +108,7 @@ class Announced:
         return cls(texts[0], texts[1], identity, settings, plain.get("simulated") is True, said)
 
     def to_dict(self) -> dict[str, object]:
-        """As `read` takes it, without the report."""
+        """Return it as `read` takes it, without the report."""
         return {
             "name": self.name,
             "tier": self.tier,
@@ -119,12 +119,12 @@ class Announced:
 
     @property
     def described(self) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """The identity, and the settings where a server says them."""
+        """Return the identity, and the settings where a server says them."""
         return self.device, {"settings": self.settings}
 
 
 class Engine(Protocol):
-    """Any thread may call it."""
+    """Reach the hosts of devices. Any thread may call it."""
 
     def devices(self) -> Mapping[str, Announced]:
         """Return the devices that are there now, by name. Raises FarmError where that cannot be known at all any
@@ -143,7 +143,7 @@ class Engine(Protocol):
 
 
 class Mailbox:
-    """Frames that come from a host, for the thread that waits for its answer. lost: whether that will not come."""
+    """Hold frames that come from a host, for the thread that waits for its answer. lost: whether that will not come."""
 
     def __init__(self) -> None:
         self.lost = False

@@ -29,7 +29,8 @@ TURN_SECONDS = 0.2
 
 
 class FarmConnection:
-    """A session with the host of a device, opened when it is made. Not for several threads at once, but for hang_up.
+    """Keep a session with the host of a device, opened when it is made. Not for several threads at once, but for
+    hang_up.
 
     Raises TargetError as a connection over TCP does; device_busy when another job has the device.
     """
@@ -115,7 +116,7 @@ class FarmConnection:
             raise TargetError("stopping", f"{self.address}: {self.moving or 'the session is closed'}")
 
     def ask_all(self, request_of: Callable[[], tuple[int, Any] | None], answered: Callable[[int, Any], object]) -> None:
-        """One after the other: a device has one request at a time."""
+        """Ask one after the other: a device has one request at a time."""
         while (following := request_of()) is not None:
             number, request = following
             answered(number, self.ask(request))
@@ -125,7 +126,7 @@ class FarmConnection:
         self.ask(Ping())
 
     def pings(self, count: int) -> None:
-        """As `ping`."""
+        """Do as `ping`."""
         self.ping()
 
     def refusal(self, reply: Any, more: str = "") -> TargetError:
@@ -135,7 +136,7 @@ class FarmConnection:
         return TargetError("unexpected_message", f"{self.address} sent {type(reply).__name__}")
 
     def hang_up(self) -> None:
-        """Has the request under way cancelled, as far as the device is there."""
+        """Have the request under way cancelled, as far as the device is there."""
         self._tell("cancel")
 
     def close(self) -> None:

@@ -39,7 +39,8 @@ PACKAGE = "package"
 
 @dataclass(frozen=True)
 class JobPart:
-    """A model on a tier, or its PACKAGE: its state, the names of the devices, and what there is to say of it."""
+    """Tell of a model on a tier, or its PACKAGE: its state, the names of the devices, and what there is to say of
+    it."""
 
     model: str
     tier: str
@@ -55,7 +56,7 @@ def _asked(text: str) -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class FarmJob:
-    """What was asked, as JSON values, by whom, and how it is; began, heard: seconds since 1970."""
+    """Tell what was asked, as JSON values, by whom, and how it is; began, heard: seconds since 1970."""
 
     name: str
     owner: str
@@ -67,7 +68,8 @@ class FarmJob:
 
 
 class Journal:
-    """Every method opens the file, any thread may call it, and raises FarmError where the file cannot be used."""
+    """Keep jobs in a file. Every method opens it, any thread may call it, and raises FarmError where the file cannot be
+    used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +110,7 @@ class Journal:
         self._change("UPDATE jobs SET state = ?, heard = ? WHERE name = ?", state, time.time(), name)
 
     def tell(self, name: str, part: JobPart) -> None:
-        """How a part of a job is now."""
+        """Tell how a part of a job is now."""
         values = part.model, part.tier, part.state, part.devices, part.said
         self._change("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", name, *values)
 

@@ -14,7 +14,7 @@ MOST_THREADS = 256
 
 
 class Host(Protocol):
-    """The host of a device, as an engine needs it."""
+    """List what an engine needs of the host of a device."""
 
     @property
     def announced(self) -> Announced: ...
@@ -27,7 +27,7 @@ class Host(Protocol):
 
 
 class LocalEngine(Closing):
-    """Devices come with `add` and go with `remove`; `close` takes all of them away."""
+    """Reach devices in this process; they come with `add` and go with `remove`; `close` takes all of them away."""
 
     def __init__(self, hosts: Sequence[Host] = ()) -> None:
         self._hosts: dict[str, Host] = {}

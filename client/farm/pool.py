@@ -41,8 +41,8 @@ LOSSES = 5
 
 
 class Pool(Closing):
-    """The devices that one job may use: those of some tiers, at most so many of each. Keeps them for the job until it
-    is closed."""
+    """Hold the devices that one job may use: those of some tiers, at most so many of each. Keep them for the job until
+    it is closed."""
 
     def __init__(self, engine: Engine, job: str, tiers: Sequence[str] = ("*",), count: int | None = None) -> None:
         """tiers: patterns of tiers' names. The engine stays the caller's."""
@@ -89,12 +89,12 @@ class Pool(Closing):
         return found
 
     def turn(self, name: str) -> threading.Lock:
-        """Held while a batch is on its way to a device: one at a time, whatever the sessions."""
+        """Return the lock held while a batch is on its way to a device: one at a time, whatever the sessions."""
         return self._turns.setdefault(name, threading.Lock())
 
     @property
     def stopped(self) -> bool:
-        """Whether it is closed."""
+        """Return whether it is closed."""
         return self._stop.is_set()
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Pool(Closing):
             self._notify()
 
     def _renew(self) -> None:
-        """Has all devices in use kept for the job, each in a thread of its own: one that does not answer costs the
+        """Have all devices in use kept for the job, each in a thread of its own: one that does not answer costs the
         others nothing."""
         for name in {name for group in list(self._groups.values()) for name in group.in_use} - self._renewing:
             self._renewing.add(name)
@@ -173,8 +173,8 @@ class Pool(Closing):
 
 @dataclass(eq=False)
 class _Slot:
-    """A session and where it is now. losses: devices that were lost one after the other with a request, by its kind: a
-    batch is preceded by what it needs on each of them."""
+    """Hold a session and where it is now. losses: devices that were lost one after the other with a request, by its
+    kind: a batch is preceded by what it needs on each of them."""
 
     connection: FarmConnection | None = None
     losses: Counter[type] = field(default_factory=Counter)
@@ -190,12 +190,12 @@ class _Slot:
 
     @property
     def device(self) -> str:
-        """The name of the device where it is; empty where it is nowhere."""
+        """Return the name of the device where it is; empty where it is nowhere."""
         return "" if self.connection is None or not self.connection.is_open else self.connection.name
 
 
 class TierDevices(Closing):
-    """The devices of one tier, for one generation after the other: a TargetSource."""
+    """Hold the devices of one tier, for one generation after the other: a TargetSource."""
 
     def __init__(self, pool: Pool, tier: str) -> None:
         self.tier = tier
@@ -207,18 +207,19 @@ class TierDevices(Closing):
 
     @property
     def explanation(self) -> Sequence[str]:
-        """One line: the devices."""
+        """Return one line: the devices."""
         names = list(self._pool.usable(self.tier))
         return (f"farm: tier {self.tier}, {len(names)} devices: {', '.join(names) or 'none'}",)
 
     @property
     def in_use(self) -> set[str]:
-        """The devices that have sessions."""
+        """Return the devices that have sessions."""
         with self._lock:
             return {slot.device for slot in self._slots if slot.device}
 
     def connect_all(self) -> Sequence[TargetClient]:
-        """Sessions on all devices that are there and free, at least one: it is waited for. Raises TargetError."""
+        """Return sessions on all devices that are there and free, at least one: it is waited for. Raises
+        TargetError."""
         self.end()
         first = self._session()
         clients = [first]
@@ -248,7 +249,7 @@ class TierDevices(Closing):
                     slot.connection.moving = why
 
     def spread(self) -> None:
-        """Where a device has two sessions less than another, one of those goes there."""
+        """Move one session to a device that has two less than another."""
         with self._lock:
             load = self._load()
             least = min((load[name] for name in self._by_load()), default=len(self._slots))

@@ -35,7 +35,7 @@ Pack = Callable[[Path, Sequence[str]], str]
 
 @dataclass(frozen=True)
 class Run:
-    """A job on the devices of a pool. What it does and what becomes of it is in the journal."""
+    """Run a job on the devices of a pool. What it does and what becomes of it is in the journal."""
 
     pool: Pool
     journal: Journal

@@ -15,7 +15,7 @@ FEWEST_SAMPLES = 3
 
 
 class Twins:
-    """What was measured on the devices of one tier. Any thread may call it."""
+    """Keep what was measured on the devices of one tier. Any thread may call it."""
 
     def __init__(self) -> None:
         self._latest: dict[str, dict[str, Speed]] = {}

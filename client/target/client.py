@@ -75,7 +75,8 @@ __all__ = ["TargetClient", "TargetError"]
 
 
 class TargetClient(Closing):
-    """Connected when it is made. For one thread; another keeps the connection alive while it idles.
+    """Hold a session with a target, connected when it is made. For one thread; another keeps the connection alive while
+    it idles.
 
     Handles are this client's own: they outlive the connection. Every method raises TargetError: lost_again when the
     server ended twice during one request, connection_lost when the connection did so more often, what Reconnecting
@@ -125,22 +126,22 @@ class TargetClient(Closing):
 
     @property
     def address(self) -> str:
-        """HOST:PORT or unix:PATH of the target."""
+        """Return HOST:PORT or unix:PATH of the target."""
         return self._session.link.connection.address
 
     @property
     def device(self) -> dict[str, object]:
-        """The device's identity, as the server tells it."""
+        """Return the device's identity, as the server tells it."""
         return self._session.link.connection.device
 
     @property
     def limits(self) -> Limits:
-        """What the server accepts."""
+        """Return what the server accepts."""
         return self._session.link.connection.limits
 
     @property
     def server(self) -> dict[str, object]:
-        """What the server says about itself, with the settings that this client has given it."""
+        """Return what the server says about itself, with the settings that this client has given it."""
         server = self._session.link.connection.server
         settings = server.get("settings")
         if not self._settings or not isinstance(settings, Mapping):
@@ -154,7 +155,7 @@ class TargetClient(Closing):
 
     @property
     def requests(self) -> Counter[str]:
-        """How many requests of each kind were sent: "upload", "profile" and so on."""
+        """Return how many requests of each kind were sent: "upload", "profile" and so on."""
         return self._session.requests
 
     def ping(self) -> None:
@@ -163,7 +164,7 @@ class TargetClient(Closing):
         self.requests["ping"] += 1
 
     def pings(self, count: int) -> None:
-        """So many pings, many of them under way at a time."""
+        """Send so many pings, many of them under way at a time."""
         self._session.through(lambda link: link.connection.pings(count))
         self.requests["ping"] += count
 
@@ -220,7 +221,7 @@ class TargetClient(Closing):
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the target is reached over a local socket, so that memory can be registered."""
+        """Return whether the target is reached over a local socket, so that memory can be registered."""
         return self._session.link.connection.local
 
     def register_memory(self, handle: MemHandle) -> int:
@@ -355,7 +356,7 @@ class TargetClient(Closing):
     # --- clocks and power -------------------------------------------------------------------------
 
     def set_perf_profile(self, profile: PerfProfile) -> tuple[str, ...]:
-        """Has the target ask for clocks and power whenever its device works for this client. Returns the names of what
+        """Have the target ask for clocks and power whenever its device works for this client. Returns the names of what
         steers the device, none where a profile changes nothing; where it does, it becomes one of the target's
         settings."""
         request = SetPerfProfile(dict(profile.to_dict()))

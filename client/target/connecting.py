@@ -35,8 +35,9 @@ PROBE_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class AdbRequest:
-    """A device to be reached over adb: its serial number, needed where there are several; its Python (TERMUX: none of
-    it is used); the agent to start there. Without both, an agent that was built for it is used, else its Python."""
+    """Describe a device to be reached over adb: its serial number, needed where there are several; its Python (TERMUX:
+    none of it is used); the agent to start there. Without both, an agent that was built for it is used, else its
+    Python."""
 
     serial: str | None = None
     python: str | None = None
@@ -69,7 +70,7 @@ def asked_connection(given: Mapping[str, Any]) -> AskedConnection:
 
 
 class OwnServer(Protocol):
-    """A server that was started for us, with a token of its own."""
+    """Hold a server that was started for us, with a token of its own."""
 
     host: str
     port: int
@@ -88,7 +89,7 @@ class OwnServer(Protocol):
 
 @dataclass
 class Target(Closing):
-    """A target server to connect to. Close it at the end: that stops a server of our own.
+    """Hold a target server to connect to. Close it at the end: that stops a server of our own.
 
     `explanation` says in lines for people which server it is and what was passed over. `notice` hears when the target
     is lost and when it is back; it is waited for `reconnect_seconds`.
@@ -257,7 +258,7 @@ def _own(server: OwnServer, lines: Sequence[str], notice: Callable[[str], None] 
 
 
 def _only_for_running(credentials: Credentials, why: str) -> None:
-    """Options that say how a running server is reached are an error where none is used."""
+    """Raise TargetError for options that say how a running server is reached where none is used."""
     if credentials.options:
         raise TargetError(
             "contradiction",

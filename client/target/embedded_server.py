@@ -25,7 +25,7 @@ _LISTENING = "gputune target server listening on "
 
 
 class EmbeddedServer:
-    """A target server on a free port of this machine.
+    """Run a target server on a free port of this machine.
 
     It stops when the pipe to its standard input closes: when `stop` is called, or when this process ends in
     any way. It has a session of its own, so that Ctrl-C reaches this process only. Any program on this machine can
@@ -130,7 +130,7 @@ class EmbeddedServer:
 
 
 def _wait(process: subprocess.Popen[str]) -> tuple[str, int, tuple[str, ...]]:
-    """Host and port once it listens, and what it said before. Raises EOFError when it ends first."""
+    """Return host and port once it listens, and what it said before. Raises EOFError when it ends first."""
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:

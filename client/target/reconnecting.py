@@ -32,7 +32,7 @@ _ANOTHER_SERVER = ("token_required", "token_unused", "authentication_failed")
 
 @dataclass(frozen=True)
 class Reconnecting:
-    """How a lost target is waited for.
+    """Wait for a lost target.
 
     dial: makes a connection and shakes hands; revive: starts the server again where that is in our hands; notice:
     hears a line when the wait begins and when it is over; seconds: how long is waited.

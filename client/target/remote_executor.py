@@ -32,7 +32,7 @@ NOTHING: Mapping[str, MemHandle] = MappingProxyType({})
 
 
 class RemoteExecutor:
-    """A graph of a context binary, loaded on a target and ready to run there.
+    """Run a graph of a context binary, loaded on a target and ready to run there.
 
     address: of the target. graph, header, device, computes, warnings, load_ns: as runtime.Executor has them; load_ns is
     the target's time. copied_bytes: of memory handles, in all inferences, as far as the target's device could not use
@@ -107,7 +107,7 @@ class RemoteExecutor:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether memory handles can be given: the target is reached over a local socket."""
+        """Return whether memory handles can be given: the target is reached over a local socket."""
         return self._client.shares_memory
 
     def allocate_for(self, tensor: TensorRecord) -> MemHandle:
@@ -163,7 +163,7 @@ class RemoteExecutor:
 
 
 class _Registered:
-    """Handles that the target knows, those used longest ago first."""
+    """Keep handles that the target knows, those used longest ago first."""
 
     def __init__(self, client: TargetClient) -> None:
         self._client = client

@@ -60,7 +60,7 @@ _PING = Ping()
 
 @dataclass
 class Link:
-    """What is lost with a connection: the server's handles by the client's, and the source texts that it has."""
+    """Hold what is lost with a connection: the server's handles by the client's, and the source texts that it has."""
 
     connection: Asking
     buffers: dict[int, int] = field(default_factory=dict)
@@ -72,12 +72,13 @@ class Link:
 
     @property
     def instance(self) -> object:
-        """Which of the servers that were started there one after the other it is."""
+        """Return which of the servers that were started there one after the other it is."""
         return self.connection.server.get("instance")
 
 
 class Session:
-    """Connected when it is made. For one thread; another keeps the connection alive while it idles.
+    """Hold a session with a target, connected when it is made. For one thread; another keeps the connection alive while
+    it idles.
 
     link: the connection now, or the one that was lost last; requests: how many of each kind were sent; begin: work that
     is done first on each connection, None for nothing; over: says when the replies to what is under way are not wanted
@@ -226,7 +227,7 @@ class Session:
         link.lost = error.reason
 
     def _beat(self) -> None:
-        """Pings when nothing was sent for a while. Requests do that themselves while they wait."""
+        """Ping when nothing was sent for a while. Requests do that themselves while they wait."""
         if self._lock.acquire(blocking=False):
             try:
                 if not self.link.lost and self.link.connection.idle_seconds >= self._beat_seconds:

@@ -23,7 +23,7 @@ Arrived: TypeAlias = Callable[[], TargetClient | None]
 
 
 class TargetSource(Protocol):
-    """Where the sessions of a generation come from: targets that were named, or the devices of a farm.
+    """Give the sessions of a generation: targets that were named, or the devices of a farm.
 
     `explanation` says in lines for people what they are.
     """
@@ -36,13 +36,13 @@ class TargetSource(Protocol):
 
     @property
     def arrived(self) -> Arrived | None:
-        """What gives a session with a device that has come since, alike the others, and None while there is none;
-        None where no device can come."""
+        """Return what gives a session with a device that has come since, alike the others, and None while there is
+        none; None where no device can come."""
 
 
 class Targets(Closing):
-    """One target or several, with the sessions that were opened on them. Close it at the end: that ends the sessions
-    and stops a server of our own.
+    """Hold one target or several, with the sessions that were opened on them. Close it at the end: that ends the
+    sessions and stops a server of our own.
 
     `explanation` says in lines for people which servers they are and what was passed over.
     """
@@ -70,7 +70,7 @@ class Targets(Closing):
 
     @property
     def arrived(self) -> None:
-        """What --target names is there from the beginning."""
+        """Hold what --target names, from the beginning."""
         return None
 
     def close(self) -> None:

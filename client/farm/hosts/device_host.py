@@ -49,7 +49,7 @@ TICK_SECONDS = 1.0
 
 @dataclass
 class _Session:
-    """One client's connection to the device's server. asked: whether a request is under way."""
+    """Hold one client's connection to the device's server. asked: whether a request is under way."""
 
     connection: TargetConnection
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -58,7 +58,7 @@ class _Session:
 
 @dataclass
 class _Counts:
-    """What a worker tells of its work."""
+    """Hold what a worker tells of its work."""
 
     batches: int = 0
     trials: int = 0
@@ -72,11 +72,11 @@ class _Counts:
 
 
 class DeviceHost(Closing):
-    """Answers the calls of clients for one device. Any thread may call it; at most one request of a session, and one
+    """Answer the calls of clients for one device. Any thread may call it; at most one request of a session, and one
     batch of all sessions, is under way."""
 
     def __init__(self, name: str, target: Target, lock: DeviceLock | None = None) -> None:
-        """Owns target and lock. Raises FarmError, TargetError (unhealthy and what connecting raises)."""
+        """Own target and lock. Raises FarmError, TargetError (unhealthy and what connecting raises)."""
         self._target = target
         self._lock = lock
         self._sessions: dict[str, _Session] = {}
@@ -101,17 +101,17 @@ class DeviceHost(Closing):
 
     @property
     def announced(self) -> Announced:
-        """What is said of the device, with how it is now."""
+        """Return what is said of the device, with how it is now."""
         return replace(self._announced, report=self.report())
 
     @property
     def drained(self) -> bool:
-        """Whether it was asked to leave and no job has it any more."""
+        """Return whether it was asked to leave and no job has it any more."""
         return self._draining.is_set() and not self._sessions
 
     @property
     def draining(self) -> bool:
-        """Whether it was asked to leave."""
+        """Return whether it was asked to leave."""
         return self._draining.is_set()
 
     def report(self) -> dict[str, object]:

@@ -13,7 +13,7 @@ from gputune.core.opened import Closing
 
 
 class DeviceLock(Closing):
-    """Held from when it is made until it is closed or the process ends, however that happens."""
+    """Hold a device from when it is made until it is closed or the process ends, however that happens."""
 
     def __init__(self, what: str) -> None:
         """Take `what`, which names the device. Raises FarmError where another process holds it, and where it cannot be
@@ -46,7 +46,7 @@ class DeviceLock(Closing):
 
 
 def _folder() -> Path:
-    """Of the user's own, gone after the machine was started again. Raises FarmError."""
+    """Return a folder of the user's own, gone after the machine was started again. Raises FarmError."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) / "gputune" if runtime else Path(tempfile.gettempdir()) / f"gputune-{os.getuid()}"
     try:

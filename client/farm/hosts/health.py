@@ -42,7 +42,7 @@ Ask = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Speed:
-    """What the kernel took: the median and the quartiles, nanoseconds. number: of the measurement, from 1."""
+    """Tell what the kernel took: the median and the quartiles, nanoseconds. number: of the measurement, from 1."""
 
     number: int
     low_ns: float
@@ -51,7 +51,7 @@ class Speed:
 
     @classmethod
     def of(cls, number: int, samples_ns: Sequence[float]) -> Speed:
-        """Of at least one sample."""
+        """Return that of at least one sample."""
         low, median, high = statistics.quantiles([*samples_ns, *samples_ns], n=4)
         return cls(number, low, median, high)
 
@@ -65,13 +65,14 @@ class Speed:
         return cls(int(plain[0]), *map(float, plain[1:]))
 
     def to_list(self) -> list[float]:
-        """As `read` takes it."""
+        """Return it as `read` takes it."""
         return [self.number, self.low_ns, self.median_ns, self.high_ns]
 
 
 def deviation(mine: Speed, others: Sequence[Speed]) -> float:
-    """By which share a device is slower (or faster, below 0) than the median of itself and its twins, for certain: the
-    end of its interval that is nearer to that counts. 0 where it is within FAR or there are too few others."""
+    """Return by which share a device is slower (or faster, below 0) than the median of itself and its twins, for
+    certain: the end of its interval that is nearer to that counts. 0 where it is within FAR or there are too few
+    others."""
     if len(others) < TWINS:
         return 0.0
     usual = statistics.median_low([mine.median_ns, *(other.median_ns for other in others)])

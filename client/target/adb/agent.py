@@ -33,7 +33,7 @@ _ASK = "abi=$(getprop ro.product.cpu.abi 2>/dev/null) && echo android $abi || ec
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent on this machine, and where it lies."""
+    """Name an agent on this machine, and where it lies."""
 
     path: Path
     content: bytes
@@ -49,7 +49,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Missing:
-    """No agent is there for a device. why: in words; advice: how to get one."""
+    """Report that no agent is there for a device. why: in words; advice: how to get one."""
 
     why: str
     advice: str

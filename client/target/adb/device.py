@@ -32,7 +32,7 @@ _OTHER_ADVICE = "start Android on it"
 
 @dataclass(frozen=True)
 class Seen:
-    """A device that adb lists, with adb's word for its state."""
+    """Name a device that adb lists, with adb's word for its state."""
 
     serial: str
     state: str
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used, and what to do; empty when it can."""
+        """Return why it cannot be used, and what to do; empty when it can."""
         if self.usable:
             return ""
         state = "closed to this user" if self.state == "no" else self.state
@@ -52,7 +52,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command on the device ended, and what it wrote to both of its outputs."""
+    """Tell how a command on the device ended, and what it wrote to both of its outputs."""
 
     code: int
     output: str
@@ -105,7 +105,7 @@ def reconnect(serial: str) -> None:
 
 
 class Stream:
-    """A command that runs on the device until it ends or the stream is closed."""
+    """Follow a command that runs on the device until it ends or the stream is closed."""
 
     def __init__(self, connection: adbutils.AdbConnection) -> None:
         self._connection = connection
@@ -131,7 +131,7 @@ class Stream:
 
 
 class AdbDevice:
-    """A device that adb lists as usable. Every method raises TargetError (adb_failed)."""
+    """Use a device that adb lists as usable. Every method raises TargetError (adb_failed)."""
 
     def __init__(self, serial: str) -> None:
         self.serial = serial
@@ -207,7 +207,7 @@ def _start_server() -> None:
 
 @contextmanager
 def _named(what: str, serial: str = "") -> Iterator[None]:
-    """Whatever adbutils raises, as a TargetError that says what was tried."""
+    """Raise whatever adbutils raises as a TargetError that says what was tried."""
     try:
         yield
     except (adbutils.AdbError, OSError, EOFError, ValueError) as error:

@@ -19,7 +19,8 @@ _DAYS_KEPT = 30
 
 
 class DeviceFiles:
-    """The folder on one device. left: how many seconds of so many a step may take. Every method raises TargetError."""
+    """Keep the folder on one device. left: how many seconds of so many a step may take. Every method raises
+    TargetError."""
 
     def __init__(self, device: AdbDevice, left: Callable[[float], float]) -> None:
         self._device = device
@@ -61,7 +62,7 @@ class DeviceFiles:
                 self._device.run(f"rm -f {path}", self._left(SHELL_SECONDS))
 
     def _digest(self, path: str) -> str:
-        """SHA-256 of a file on the device; something else when it is not there."""
+        """Return the SHA-256 of a file on the device; something else when it is not there."""
         return self._device.run(f"sha256sum {path}", self._left(SHELL_SECONDS)).output.partition(" ")[0]
 
     def _must(self, command: str) -> None:

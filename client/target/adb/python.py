@@ -34,7 +34,7 @@ _CANNOT_EXECUTE, _NOT_FOUND = 126, 127
 
 @dataclass(frozen=True)
 class _Check:
-    """What is wrong with one Python (empty: nothing), and whether that is that it cannot be started."""
+    """Return what is wrong with one Python (empty: nothing), and whether that is that it cannot be started."""
 
     problem: str
     startable: bool = True

@@ -52,7 +52,8 @@ _WAITING_HELPS = ("adb_no_device", "adb_offline", "adb_not_ready", "adb_failed",
 
 
 class AdbTarget:
-    """A target server on a device, or one here for the agent there: `host` and `port` on this machine, `token` for it.
+    """Run a target server on a device, or one here for the agent there: `host` and `port` on this machine, `token` for
+    it.
 
     `explanation` says in lines for people which device it is, what runs there and what the server said.
     """
@@ -108,7 +109,7 @@ class AdbTarget:
         return target
 
     def revive(self) -> tuple[str, int]:
-        """After a lost cable or a restart of the device: waits for it, starts the server again; (host, port).
+        """Wait for the device after a lost cable or a restart, and start the server again; return (host, port).
 
         Raises TargetError when that has not worked for REVIVE_SECONDS, and at once when waiting would not help.
         """
@@ -208,7 +209,7 @@ class AdbTarget:
             self._left_over.discard(port)
 
     def _left(self, seconds: float) -> float:
-        """So many seconds, or fewer where a revival has no more of them."""
+        """Return so many seconds, or fewer where a revival has no more of them."""
         return max(_LEAST_SECONDS, min(seconds, self._deadline - time.monotonic()))
 
     @property
@@ -248,7 +249,7 @@ class AdbTarget:
             self._forward_again()
 
     def _forward_again(self) -> None:
-        """Where a lost cable has taken the port with it: there is time to plug it in before the command is typed."""
+        """Forward the port again if a lost cable has taken it: it may be plugged in before the command is typed."""
         try:
             if self._forwarded not in self._device.forwards():
                 self._forward(DEFAULT_PORT)
@@ -256,7 +257,7 @@ class AdbTarget:
             reconnect(self._device.serial)
 
     def _greet(self) -> None:
-        """Shakes hands with the server, so that no time is spent on one that is not ours. Raises TargetError."""
+        """Shake hands with the server, so that no time is spent on one that is not ours. Raises TargetError."""
         dial(self.host, self.port, self._left(HELLO_SECONDS), Credentials(self.token)).close()
 
     def _answers(self) -> bool:

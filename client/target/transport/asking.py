@@ -11,7 +11,7 @@ from gputune.server.protocol.messages import Progress
 
 
 class Asking(Protocol):
-    """A connection that is ready for requests. Not for several threads at once. Every method raises TargetError;
+    """Use a connection that is ready for requests. Not for several threads at once. Every method raises TargetError;
     connection_lost and stopping mean that another connection has to be made.
 
     address: where it leads; device: the device's identity; limits: what is accepted there; server: what the server says
@@ -51,13 +51,13 @@ class Asking(Protocol):
         """Return when the server has answered."""
 
     def pings(self, count: int) -> None:
-        """So many pings."""
+        """Send so many pings."""
 
     def refusal(self, reply: Any) -> TargetError:
         """Return the error for a reply which is not the one that was asked for."""
 
     def hang_up(self) -> None:
-        """Wakes a thread that waits for a reply; only `close` may follow."""
+        """Wake a thread that waits for a reply; only `close` may follow."""
 
     def close(self) -> None:
         """End the connection. May be called twice."""

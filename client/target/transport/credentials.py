@@ -25,7 +25,8 @@ class Credentials:
     options: tuple[str, ...] = ()
 
     def completed(self, environment: Mapping[str, str], variable: str = TOKEN_VARIABLE) -> Credentials:
-        """With a variable's token where no other is known: for a server that runs already. Raises ConfigError."""
+        """Return these with a variable's token where no other is known: for a server that runs already. Raises
+        ConfigError."""
         text = environment.get(variable, "")
         if self.token is not None or not text.strip():
             return self

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Heartbeat:
-    """Calls `beat` every so many seconds until it is stopped. `beat` must not raise."""
+    """Call `beat` every so many seconds until it is stopped. `beat` must not raise."""
 
     def __init__(self, seconds: float, beat: Callable[[], None]) -> None:
         self._seconds = seconds

@@ -10,8 +10,8 @@ _MUCH_BYTES = 1 << 12  # more than any ping
 
 
 class LivenessTimeout:
-    """A server cannot answer what has not reached it. So bytes that move are a sign of life, too, and the more was
-    sent, the longer it may take until it arrives.
+    """Time out when nothing is heard. A server cannot answer what has not reached it, so bytes that move are a sign of
+    life, too, and the more was sent, the longer it may take until it arrives.
 
     seconds: of silence that are allowed; heard: when the last sign of life came, by time.monotonic().
     """

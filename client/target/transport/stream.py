@@ -36,16 +36,16 @@ def is_local(host: str) -> bool:
 
 
 def address_text(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address; a local socket's and an agent's stand for themselves."""
+    """Return host:port, with brackets around an IPv6 address; a local socket's and an agent's stand for themselves."""
     if not port:
         return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Stream:
-    """A connection, encrypted where `tls` says how; to a local socket where the host is unix:PATH, which must be of
-    this process's user or of root. Raises TargetError (unreachable, wrong_user, tls_failed, not_a_target_server) when
-    it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError."""
+    """Open a connection, encrypted where `tls` says how; to a local socket where the host is unix:PATH, which must be
+    of this process's user or of root. Raises TargetError (unreachable, wrong_user, tls_failed, not_a_target_server)
+    when it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError."""
 
     def __init__(self, host: str, port: int, deadline: float, tls: ssl.SSLContext | None) -> None:
         self.address = address_text(host, port)
@@ -111,7 +111,7 @@ class Stream:
         return self._socket.recv_into(space)
 
     def hang_up(self) -> None:
-        """Wakes a thread that waits in `receive`; only `close` may follow."""
+        """Wake a thread that waits in `receive`; only `close` may follow."""
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own, which is for one thread only
 

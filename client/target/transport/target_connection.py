@@ -64,7 +64,7 @@ def dial(
 
 
 class TargetConnection:
-    """Connects and exchanges hellos when it is made; `welcome` makes it ready for requests. Not for several threads at
+    """Connect and exchange hellos when it is made; `welcome` makes it ready for requests. Not for several threads at
     once. Every method raises TargetError; connection_lost means that the server, or the way there, is gone.
 
     software: what the server calls itself; device: its device's identity; limits: what it accepts; server: what it
@@ -134,7 +134,7 @@ class TargetConnection:
         return hello.software
 
     def welcome(self) -> None:
-        """Proves the token and waits for the server's welcome."""
+        """Prove the token and wait for the server's welcome."""
         with self._closing():
             if self.fault is not None:
                 raise self.fault
@@ -158,16 +158,16 @@ class TargetConnection:
 
     @property
     def idle_seconds(self) -> float:
-        """How long nothing has been sent."""
+        """Return how long nothing has been sent."""
         return time.monotonic() - self._sent
 
     @property
     def local(self) -> bool:
-        """Whether this is a local socket, over which descriptors can be sent."""
+        """Return whether this is a local socket, over which descriptors can be sent."""
         return self._stream.local
 
     def hang_up(self) -> None:
-        """Wakes a thread that waits for a reply; only `close` may follow."""
+        """Wake a thread that waits for a reply; only `close` may follow."""
         self._stream.hang_up()
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ class TargetConnection:
             raise
 
     def pings(self, count: int) -> None:
-        """So many pings, with as many under way as the server allows."""
+        """Send so many pings, with as many under way as the server allows."""
         window = max(1, self.limits.requests)
         sent = answered = 0
         with self._closing():
