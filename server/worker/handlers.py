@@ -68,8 +68,7 @@ class Handlers:
         self._buffers: dict[int, Buffer] = {}
         self._memories: dict[int, MemHandle] = {}
         self._contexts: dict[int, Loaded] = {}
-        self._sources: Mapping[str, str] = {}
-        self._prebuilt: Mapping[str, Blob] = {}
+        self._beside = link.PutBeside({})
         self._ahead: Ahead | None = None
         self._by_message: Mapping[type, Callable[[Any], object]] = {
             messages.CompileKernel: self.compile_kernel,
@@ -84,17 +83,14 @@ class Handlers:
             link.Forget: self.forget,
             link.BuildPrograms: self.build_programs,
             link.CompileAhead: self.compile_ahead,
-            link.PutAhead: self.put_ahead,
-            link.PutSources: self.put_sources,
-            link.PutPrograms: self.put_programs,
+            link.PutBeside: self.put_beside,
         }
 
     def handle(self, request: Any) -> object:
         """Return the reply to a request; every failure becomes an Error with a name."""
         try:
             if isinstance(request, link.REQUESTS):
-                request = self._with_sources(request)
-                self._take_prebuilt(request)
+                request = self._with_what_is_beside(request)
             self._page.begin("preparing", None, self._limits.request_seconds)
             kind = type(request.message if isinstance(request, WithDescriptor) else request)
             return self._by_message[kind](request)
@@ -124,10 +120,9 @@ class Handlers:
         return launching.compile_variant(self._programs, request.variant, request.buffers, self._watcher())
 
     def profile_kernel(self, request: ProfileKernel) -> Profiled:
-        ahead, self._ahead = self._ahead, None  # it is of this request, and of none after it
         watcher = self._watcher(request.numbers)
         try:
-            return measuring.measure(self._programs, request, self._buffer, watcher, ahead)
+            return measuring.measure(self._programs, request, self._buffer, watcher, self._ahead)
         except measuring.BadRequest as error:
             raise ProtocolError("bad_message", str(error)) from None
 
@@ -244,16 +239,8 @@ class Handlers:
         took = launching.compile_ahead(self._programs, variants, request.buffers, self._watcher())
         return link.CompiledAhead(*zip(*took, strict=True)) if took else link.CompiledAhead((), ())
 
-    def put_ahead(self, request: link.PutAhead) -> messages.Done:
-        self._ahead = Ahead(request.first, self._page.wait_until_alone)
-        return messages.Done()
-
-    def put_sources(self, request: link.PutSources) -> messages.Done:
-        self._sources = request.sources
-        return messages.Done()
-
-    def put_programs(self, request: link.PutPrograms) -> messages.Done:
-        self._prebuilt = request.binaries
+    def put_beside(self, beside: link.PutBeside) -> messages.Done:
+        self._beside = beside
         return messages.Done()
 
     # --- helpers --------------------------------------------------------------------------------------
@@ -268,19 +255,17 @@ class Handlers:
             log.error("the device no longer works in this worker, which ends")
             os._exit(link.DEVICE_LOST)
 
-    def _with_sources(self, request: T) -> T:
-        """Return the request with what the last PutSources brought, which is for it and for none after it."""
-        sources, self._sources = self._sources, {}
-        return with_launches(request, lambda launch: _complete(launch, sources))
-
-    def _take_prebuilt(self, request: object) -> None:
-        """Take what the last PutPrograms brought for this request, and for none after it."""
-        prebuilt, self._prebuilt = self._prebuilt, {}
+    def _with_what_is_beside(self, request: T) -> T:
+        """Return the request with its sources, and take what else the last PutBeside brought for it alone."""
+        beside, self._beside = self._beside, link.PutBeside({})
+        request = with_launches(request, lambda launch: _complete(launch, beside.sources))
+        self._ahead = None if beside.ahead is None else Ahead(beside.ahead, self._page.wait_until_alone)
         self._programs.prebuilt = {
-            (launch.source, launch.options): bytes(prebuilt[key])
+            (launch.source, launch.options): bytes(beside.programs[key])
             for launch in launches_of(request)
-            if (key := link.program_key(launch)) in prebuilt
+            if (key := link.program_key(launch)) in beside.programs
         }
+        return request
 
     def _buffer(self, handle: int) -> Buffer:
         if handle not in self._buffers:

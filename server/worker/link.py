@@ -9,7 +9,7 @@ on this link have none. The messages below exist on this link only.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.core.batches import ProfileKernel
@@ -120,27 +120,17 @@ class CompiledAhead:
 
 
 @dataclass(frozen=True)
-class PutAhead:
-    """Tell that the variants of the next request from `first` on are compiled by another process meanwhile, until the
-    page says that this is over. Answered by Done."""
+class PutBeside:
+    """Bring what goes with the next request, and with none after it. Answered by Done.
 
-    first: int
-
-
-@dataclass(frozen=True)
-class PutSources:
-    """Bring the source texts that the launches of the next request name, by hash; for that one only. Answered by
-    Done."""
+    sources: the texts that its launches name, by hash. programs: binaries from another worker; a program with one of
+    these keys is loaded instead of built. ahead: the first of its variants that another process compiles meanwhile,
+    until the page says that this is over; None without that.
+    """
 
     sources: dict[str, str]
-
-
-@dataclass(frozen=True)
-class PutPrograms:
-    """Bring binaries from another worker: a program with one of these keys is loaded instead of built, during the next
-    request only. Answered by Done."""
-
-    binaries: dict[str, Blob]
+    programs: dict[str, Blob] = field(default_factory=dict)
+    ahead: int | None = None
 
 
 REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext, ProveFeatures)
@@ -155,9 +145,7 @@ TO_WORKER = codec.registry(
         Forget,
         BuildPrograms,
         CompileAhead,
-        PutAhead,
-        PutSources,
-        PutPrograms,
+        PutBeside,
     )
 )
 FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, CompiledAhead, Done)))

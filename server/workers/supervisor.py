@@ -28,12 +28,10 @@ from gputune.server.sessions.session import Materials, Registered
 from gputune.server.worker.link import (
     CompileAhead,
     Forget,
-    PutAhead,
+    PutBeside,
     PutBuffer,
     PutContext,
     PutMemory,
-    PutPrograms,
-    PutSources,
     WorkerReady,
 )
 from gputune.server.workers.compiler import Compiler, with_what_it_took
@@ -293,15 +291,15 @@ class Supervisor:
                     reply = await self._put(worker, there, handle, message, work)
                 if isinstance(reply, Error):
                     return reply
-        if materials.sources:
-            await self._ask(worker, PutSources(dict(materials.sources)), work.cancelled)
-        if work.programs:
-            await self._ask(worker, PutPrograms(dict(work.programs)), work.cancelled)
+        compiler = self._compiler if worker.ready.finds_compiled and isinstance(request, ProfileKernel) else None
+        first = None if compiler is None else compiler.first_of(request)
+        if materials.sources or work.programs or first is not None:
+            beside = PutBeside(dict(materials.sources), dict(work.programs), first)
+            await self._ask(worker, beside, work.cancelled)
         known.fresh = False
         if isinstance(request, PutContext):
             return await self._put(worker, known.contexts, request.context, request, work)
-        compiler = self._compiler if worker.ready.finds_compiled and isinstance(request, ProfileKernel) else None
-        if compiler is not None and (first := compiler.first_of(request)) is not None:
+        if compiler is not None and first is not None:
             return await self._ask_both(worker, compiler, first, work, request, materials, progress)
         return await self._ask(worker, request, work.cancelled, progress)
 
@@ -316,7 +314,6 @@ class Supervisor:
         progress: OnProgress,
     ) -> Any:
         """Return the worker's reply, while the variants from `first` on are compiled for it. Raises WorkerLost."""
-        await self._ask(worker, PutAhead(first), work.cancelled)
         sizes = {name: _nbytes(materials.buffers[handle]) for name, handle in request.buffers.items()}
         variants = tuple(replace(variant, prepare=()) for variant in request.variants[first:])
         ahead = CompileAhead(variants, sizes | {OUTPUT: request.output_bytes}, dict(materials.sources))

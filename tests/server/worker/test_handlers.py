@@ -43,10 +43,9 @@ from gputune.server.worker.link import (
     BuildPrograms,
     Forget,
     ProgramsBuilt,
+    PutBeside,
     PutBuffer,
     PutContext,
-    PutPrograms,
-    PutSources,
     program_key,
 )
 from gputune.server.worker.watcher import LinkWatcher, launch_seconds
@@ -65,16 +64,18 @@ def backend() -> Backend:
 
 @dataclass
 class Worker:
-    """Handlers with a page of their own, and what they have sent; sources go in front of a request."""
+    """Handlers with a page of their own, and what they have sent; sources and `programs` go in front of a request."""
 
     handlers: Handlers
     page: HeartbeatPage
     sent: list[Progress] = field(default_factory=list)
+    programs: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, request: object) -> Any:
         sources = {one.source_sha256: one.source for one in launches_of(request)}
         if sources:
-            assert self.handlers.handle(PutSources(sources)) == Done()
+            programs, self.programs = self.programs, {}
+            assert self.handlers.handle(PutBeside(sources, programs)) == Done()
         reply = self.handlers.handle(with_launches(request, lambda one: replace(one, source="")))
         assert self.page.read().step is None, "a worker that waits does nothing"
         return reply
@@ -332,7 +333,7 @@ def test_programs_travel_from_one_worker_to_the_next_request_of_another(
         return build(source, options)
 
     monkeypatch.setattr(backend, "build", noted)
-    assert supplied(PutPrograms(reply.binaries)) == Done()
+    supplied.programs = reply.binaries
     assert supplied(PutBuffer(9, b"1234")) == Done()  # comes between, and is no request of a client's
     supplied(measuring_request(3))
     assert built == ["-DN=2"]
@@ -344,7 +345,7 @@ def test_programs_travel_from_one_worker_to_the_next_request_of_another(
 
 def test_sources_are_for_the_next_request_and_for_none_after_it(supplied: Worker) -> None:
     empty = with_launches(measuring_request(2), lambda one: replace(one, source=""))
-    assert supplied.handlers.handle(PutSources(SOURCES)) == Done()
+    assert supplied.handlers.handle(PutBeside(SOURCES)) == Done()
     assert [trial.status for trial in supplied.handlers.handle(empty).trials] == ["ok", "ok"]  # type: ignore[attr-defined]
     assert error_of(supplied.handlers.handle(empty))[0] == "unknown_source"
 

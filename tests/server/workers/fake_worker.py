@@ -23,7 +23,7 @@ from gputune.server.protocol.messages import (
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import Forget, PutBuffer, PutContext, PutPrograms, PutSources, WorkerReady
+from gputune.server.worker.link import Forget, PutBeside, PutBuffer, PutContext, WorkerReady
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.supervisor import Supervisor
 
@@ -48,7 +48,7 @@ class FakeWorker:
         self.asked.append(message)
         if isinstance(message, PutBuffer) and bytes(message.data) == b"too large":
             return Error("launch_failed", "no room")
-        if isinstance(message, PutBuffer | PutPrograms | PutSources | Forget):
+        if isinstance(message, PutBuffer | PutBeside | Forget):
             return Done()
         if isinstance(message, PutContext):
             return ContextLoaded(message.context, True, (), 1)

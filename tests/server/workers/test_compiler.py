@@ -11,11 +11,10 @@ import pytest
 from gputune.core.batches import Profiled, ProfileKernel
 from gputune.core.launches import Trial
 from gputune.server.protocol.limits import Limits
-from gputune.server.protocol.messages import Done
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import CompileAhead, CompiledAhead, PutAhead, PutSources, WorkerReady
+from gputune.server.worker.link import CompileAhead, CompiledAhead, PutBeside, WorkerReady
 from gputune.server.workers import compiler
 from gputune.server.workers.compiler import VARIANTS_AT_LEAST, Compiler, with_what_it_took
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
@@ -165,8 +164,6 @@ async def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(re
     measured = asyncio.Event()
 
     async def waits(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        if isinstance(message, PutAhead | PutSources):
-            return Done()
         await asyncio.to_thread(worker.page.wait_until_alone)
         measured.set()
         return await works(worker, message, progress)
@@ -190,6 +187,6 @@ async def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(re
     (asked,) = second.workers[0].asked
     assert [each.configuration["N"] for each in asked.variants] == [3, 4]
     assert asked.buffers == {"input": 5, "output": 64} and asked.sources == {"hash": "text"}
-    assert PutAhead(3) in worker.asked
+    assert PutBeside({"hash": "text"}, {}, 3) in worker.asked
     await supervisor.stop()
     assert second.workers[0].ended.done()

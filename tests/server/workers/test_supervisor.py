@@ -23,7 +23,7 @@ from gputune.server.protocol.messages import (
     Progress,
 )
 from gputune.server.sessions.session import Materials
-from gputune.server.worker.link import Forget, PutBuffer, PutContext, PutPrograms
+from gputune.server.worker.link import Forget, PutBeside, PutBuffer, PutContext
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
 from gputune.server.workers.supervisor import Supervisor
 from tests.server.conftest import batch_of
@@ -365,7 +365,7 @@ async def test_a_worker_gets_only_what_it_has_not_yet(batch: ProfileKernel) -> N
     await stage.run(batch, materials, programs={"key": b"program"})
     puts = [PutBuffer(1, b"one"), PutBuffer(2, b"two"), PutContext(3, load, b"three")]
     first, second = stage.workers
-    assert first.asked == [*puts, PutPrograms({"key": b"program"}), batch]
+    assert first.asked == [*puts, PutBeside({}, {"key": b"program"}), batch]
     assert second.asked[:3] == puts
     second.asked.clear()
     await stage.run(batch, materials)
