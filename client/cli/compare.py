@@ -15,13 +15,14 @@ from gputune.client.compare.comparing import Comparison, compare
 from gputune.client.compare.gains import chart as chart_of
 from gputune.client.context.verifying.distance import allowed_for
 from gputune.client.context.verifying.exactness import rounds_less
-from gputune.client.context.verifying.origin import IN_WORDS, Origin
+from gputune.client.context.verifying.origin import IN_WORDS, Origin, headers_of
 from gputune.client.context.verifying.same_model import check_outputs
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.generation.request import told_precision
 from gputune.client.model.importer import Value, read_static_inputs
 from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.options.config import HOST, REFUSE, Config
@@ -67,6 +68,12 @@ def run_comparison(
     if context_binary is not None:
         with device_errors(context_binary):
             unsupported = HOST if open_any(context_binary).in_parts else REFUSE
+            keeping = any(graph.states for header in headers_of(context_binary) for graph in header.graphs)
+        if keeping:
+            raise ConfigError(
+                f"{context_binary} keeps a state, and single inferences are compared here; --verify of the generator "
+                "compares steps, and net-run times them"
+            )
     file = ModelFile(model, shapes, values)
     inputs, constants = read_static_inputs(model, shapes[0], values)
     wanted = {name: info.shape for name, info in inputs.items()}
@@ -80,7 +87,8 @@ def run_comparison(
 
         def untuned() -> Path:
             rules = IN_FLOATS if any(map(rounds_less, origin.headers)) else EXACT
-            config = Config(unsupported=unsupported).having({"quantised": rules})
+            asked = told_precision(origin.headers[0].configuration) | {"quantised": rules}
+            config = Config(unsupported=unsupported).having(asked)
             return _generated(file, Path(folder) / "untuned.bin", "none", device, progress, config=config)
 
         comparison = compare(origin, untuned, device, compare_seconds, progress, wait_for_quiet, constants, wanted)

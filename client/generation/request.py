@@ -23,7 +23,7 @@ from gputune.client.model.importer import data_files, told_value
 from gputune.client.model.model_files import ModelFile, model_files, with_states
 from gputune.client.model.op_packages import OpPackage, folders_files
 from gputune.client.model.plan import Plan
-from gputune.client.options.config import HOST, Config, read_config
+from gputune.client.options.config import HOST, AskedPrecision, Config, read_config
 from gputune.client.options.option import options_of
 from gputune.client.options.tuning import MODE, TuningOptions
 from gputune.client.outputs import Files
@@ -265,6 +265,13 @@ def effective_configuration(request: GenerationRequest, plans: Sequence[Plan]) -
         "outputs": str(request.outputs),
         "perf_profile": None if request.perf_profile is None else request.perf_profile.name,
     }
+
+
+def told_precision(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options about floats with which a context was generated, by their names. configuration: what the
+    context keeps, which may say anything. Raises ConfigError."""
+    about = {one.told or one.name: one for one in options_of(AskedPrecision) if one.name != "quantised"}
+    return {one.name: one.kind.json(configuration[name], name) for name, one in about.items() if name in configuration}
 
 
 def _told(record: object) -> Iterator[tuple[str, Any]]:

@@ -239,11 +239,12 @@ def test_an_untuned_context_is_called_so_and_has_no_twin(
 
 
 @pytest.mark.parametrize("rules", ["exact", "float"])
-def test_the_twin_of_a_context_rounds_as_it_does(
+def test_the_twin_of_a_context_rounds_and_stores_as_it_does(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
     told = {"rules": rules, "whole_numbers": {}, "exceptions": [], "steps": {}}
-    context = small_context(tmp_path / "c.bin", quantised_graphs={"main": told})
+    types = {"precision_mode": "float16_storage", "io_type": {"x": "float32"}, "keep_float32": ["Relu"]}
+    context = small_context(tmp_path / "c.bin", quantised_graphs={"main": told}, **types)
     asked: list[Config] = []
 
     def compared(origin: object, untuned: Callable[[], Path], *_: object) -> None:
@@ -254,7 +255,9 @@ def test_the_twin_of_a_context_rounds_as_it_does(
     monkeypatch.setattr("gputune.client.cli.compare.generate", lambda request, *_, **__: asked.append(request.config))
     model = models.save(models.build(*FLAT), tmp_path)
     assert "that is enough" in gputune("compare", "--model", model, "--retrieve_context", context).last_line
-    assert [config.precision.quantised for config in asked] == [rules]
+    (precision,) = (config.precision for config in asked)
+    assert (precision.quantised, precision.mode) == (rules, "float16_storage")
+    assert (precision.io_types, precision.kept) == ({"x": "float32"}, ("Relu",))
 
 
 def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune, tmp_path: Path) -> None:
