@@ -243,7 +243,7 @@ def test_the_twin_of_a_context_rounds_and_stores_as_it_does(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
     told = {"rules": rules, "whole_numbers": {}, "exceptions": [], "steps": {}}
-    types = {"precision_mode": "float16_storage", "io_type": {"x": "float32"}, "keep_float32": ["Relu"]}
+    types: dict[str, Any] = {"precision_mode": "float16_storage", "io_type": {"x": "float32"}, "keep_float32": ["Relu"]}
     context = small_context(tmp_path / "c.bin", quantised_graphs={"main": told}, **types)
     asked: list[Config] = []
 
