@@ -29,6 +29,7 @@ from tests.kernels.difficult import DIFFICULT
 from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import GPU
+from tests.kernels.quantised_weights import SHAPES
 from tests.opencl.conftest import with_options
 from tests.opencl.known import reads_in_place
 
@@ -59,6 +60,8 @@ MORE = {
 }
 """Problems beside one of each family: those of its other kernels, and ends that no vector divides."""
 
+QUANTISED = ("uneven blocks", "uneven blocks of 4 bits", "whole numbers of 4 bits")
+"""The same of products whose weights are whole numbers."""
 
 PLACES = frozenset(("indices", "rows", "columns", "grid"))
 """Inputs that say where a kernel reads or writes."""
@@ -96,7 +99,8 @@ def cases(limits: DeviceLimits) -> Iterator[Case]:
     that is drawn, of those with the widest vectors; and a drawn one. Kernels for GPUs are among them."""
     assert set(ONE_OF_EACH) == set(families())
     more = ((op, DIFFICULT[op][name]) for op, names in MORE.items() for name in names)
-    for op, problem in (*ONE_OF_EACH.items(), *more):
+    quantised = (("MatMul", SHAPES[name]) for name in QUANTISED)
+    for op, problem in (*ONE_OF_EACH.items(), *more, *quantised):
         family = family_of(op)
         legal = drawn(family, problem, limits, DRAWN)
         tried = [family.default(problem, limits), *legal[:1]]
