@@ -1,5 +1,6 @@
 """Test on a real device: an op package end to end, several graphs in one context, and --verify of a wrong context."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from gputune.client.context.memory import storage
 from gputune.client.context.persistent import Persistent
 from gputune.client.model.oracle import Oracle
 from gputune.core.launches import ArgumentForm
-from gputune.core.quirks import groups_at_once, quirks_of
+from gputune.core.quirks import groups_at_once
 from gputune.kernels.family import Array
 from gputune.kernels.ops.matmul import MatMulFamily
 from gputune.runtime.backends import Backend
@@ -231,15 +232,13 @@ def test_a_context_whose_persistent_kernels_do_not_compile_says_what_it_lacks(
 
 
 def test_launches_that_share_programs_compute_the_same_bits(
-    generate: Any, server: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
+    generate: Any, server: Any, tmp_path: Path, capfd: Any
 ) -> None:
-    if not quirks_of(backend.identity).charges_per_program:
-        pytest.skip("this driver does not charge for each program")
     x = np.random.default_rng(4).standard_normal((1, 4, 6, 6)).astype(np.float32)
     found = []
-    for each in (1000, 1):
-        monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", each)
-        verified(generate, tmp_path, models.residual_block())
+    for sharing in ("each", "one"):
+        (asked := tmp_path / "asked.json").write_text(json.dumps({"programs": sharing}), encoding="utf-8")
+        verified(generate, tmp_path, models.residual_block(), "--config_file", str(asked))
         header = read_header(tmp_path / "m.bin")
         found.append((len(header.programs), outputs(tmp_path, server, capfd, x)["y"].tobytes()))
     (apart, one), (together, other) = found
