@@ -1,7 +1,10 @@
 """Write what users see of options: the help of all commands, and the signatures of the Python interface."""
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from click.testing import CliRunner
@@ -27,7 +30,13 @@ from gputune.client.api.tuning import AnyPath, Tuned, TuningProgress
 
 
 def help_text() -> str:
-    """Return what --help prints of every command, each under the words that call it."""
+    """Return what --help prints of every command, each under the words that call it. A command keeps the names of its
+    own --help from the first call in a process, which may have been another one, so this is a process of its own."""
+    command = [sys.executable, "-m", "tables.interface"]
+    return subprocess.run(command, cwd=Path(__file__).parents[1], check=True, capture_output=True, text=True).stdout
+
+
+def _help_text() -> str:
     runner = CliRunner()
     shown = (
         f"=== gputune {' '.join(words)}".rstrip()
@@ -70,3 +79,7 @@ def _stub(name: str) -> str:
         parts.append(f"{one.name}: {one.annotation}{default}")
     lines = "".join(f"    {part},\n" for part in parts)
     return f"def {name}(\n{lines}) -> {shown.return_annotation}: ...\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(_help_text())
