@@ -45,11 +45,11 @@ of the device it was made on."""
 
 
 KERNELS_TOGETHER = 32
-"""In a program at most, where launches share programs because a driver charges for each: a U-Net of 207 tasks takes
-148 s of processor time with PoCL, 163 s with 9 together, and 219 s with a program for each."""
+"""The kernels in a program at most, if launches share programs because a driver charges for each. With PoCL a U-Net of
+207 tasks takes 148 s of processor time, 163 s with 9 together, and 219 s with a program for each."""
 
 CHARACTERS_TOGETHER = 1 << 19
-"""Of their texts: half of what a server takes as one."""
+"""The characters of sources in a program at most: half of what a server takes as one text."""
 
 BYTES_TOGETHER = 64 << 20
 """Bytes of the buffers on which shared launches run once, for which a device has to have room."""

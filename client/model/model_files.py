@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 AUTO = "auto"
-"""What --state has for the pairs that a model joins itself."""
+"""The value of --state that finds the pairs in the model."""
 Given = TypeVar("Given")
 
 

@@ -30,7 +30,7 @@ FIXED_STEPS = 8
 BACK = 10
 """So many rows are forgotten halfway."""
 BEHIND = 1e30
-"""What is written behind the end of a state, or the largest number of float16."""
+"""The number behind the end of a state; in float16 its largest number takes this one's place."""
 
 
 class Steps:
@@ -111,7 +111,7 @@ class Steps:
 
     @cached_property
     def _inputs(self) -> dict[str, Array]:
-        """What all steps together are given, with a row for each token along the axes of tokens."""
+        """Return the inputs of all steps together, with a row for each token along the axes of tokens."""
         kept = {pair.input for pair in self._pairs} | {self._decoder.length}
         tensors = []
         for name in (name for name in self._tensors if name not in kept):

@@ -34,8 +34,8 @@ REMEDY = "give inputs that the model is made for with --input_list; if it has th
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What knows the right outputs of each graph, and on which inputs it is compared, by the graph's name. decoders:
-    what graphs with a state were made of, which are compared step by step."""
+    """Hold the oracle of each graph and the inputs on which the graph is compared, by the graph's name. decoders: the
+    models behind graphs with a state, which are compared step by step."""
 
     oracles: Mapping[str, Oracle | PartOracle]
     inputs: Mapping[str, Sequence[Mapping[str, Array]]]

@@ -31,7 +31,7 @@ FOLDED_PER_HELD = 16
 bits become float32, and are transposed then."""
 
 MOST_POINT = 255
-"""What is taken away from bytes as a zero point; more is none."""
+"""The largest zero point of bytes; a larger number that is subtracted is no zero point."""
 
 STRING_BYTES = 128
 """What a number that is written out may take."""

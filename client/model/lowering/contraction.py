@@ -21,8 +21,8 @@ Part = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One or more letters whose axes are one: how long it is, and its steps in each tensor; of a product in a, b, the
-    output and the operands."""
+    """Describe one axis, to which the axes of one or more letters were joined: its size, and its steps in each tensor.
+    The tensors of a product are both factors, the output and the operands."""
 
     size: int
     steps: tuple[int, ...]

@@ -31,6 +31,7 @@ from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
 from tests.client.model.test_quantised import MATRIX, Given, model_of
+from tests.native.stateful import stateful_context
 from tests.waiting import becomes
 
 pytestmark = pytest.mark.slow  # each starts processes
@@ -273,6 +274,9 @@ def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune,
     asked = ("compare", "--model", dynamic, "--retrieve_context", untuned, "--device", "null")
     ran = gputune(*asked, "--input_dimensions", "N=3")
     assert ran.code == 3 and re.search(r"\.bin takes x \[2, 4\], but .*onnx takes x \[3, 4\]", ran.last_line)
+    keeping = stateful_context(tmp_path / "state.bin", {"step": 1})
+    ran = gputune("compare", "--model", model, "--retrieve_context", keeping, "--device", "null")
+    assert ran.code == 2 and "state.bin keeps a state, and single inferences are compared" in ran.last_line
     ran = gputune("compare", "--model", model, "--retrieve_context", tmp_path / "none.bin")
     assert ran.code == 8 and "none.bin" in ran.last_line
     ran = gputune("compare", "--model", model, "--chart", tmp_path / "gain.png")
