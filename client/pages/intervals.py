@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
 from gputune.client.pages.blocks import Block
 from gputune.client.pages.drawing import SIDE, Tick, box, dots, drawing, path
@@ -17,6 +18,8 @@ from gputune.core.logs import printable
 WORDS, ONE, SEVERAL, GAP = 20, 20, 10, 6
 """Heights in pixels: of a row's words, of its only bar, of one of several bars, and below them."""
 WIDTH, EDGE, TOP = 720, 12, 52
+TITLE_LINE, TITLE_CHARACTERS = 18, 80
+"""The height of each line of a title beyond the first, in pixels, and how many characters a line holds."""
 STYLE = """
 svg { background: #ffffff; font: 13px system-ui, sans-serif; } text { fill: #1b1f27; }
 .soft { fill: #5c6470; } .head { font-weight: 600; font-size: 15px; } path { vector-effect: non-scaling-stroke; }
@@ -82,15 +85,17 @@ def _drawn(bar: Bar, scale: Scale, top: float, height: float) -> Iterator[Block]
 def svg(block: Block, title: str, above: str, below: str, legend: Sequence[tuple[str, str]] = ()) -> str:
     """Return a drawing as a file of its own, with a title, and lines above and below. legend: styles and names, in the
     place of the line below."""
-    inner, width = block["height"], WIDTH - 2 * EDGE
-    height = TOP + inner + 44
+    inner, width, lines = block["height"], WIDTH - 2 * EDGE, wrap(title, TITLE_CHARACTERS) or [""]
+    top = TOP + TITLE_LINE * (len(lines) - 1)
+    height = top + inner + 44
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    area = f'x="{EDGE}" y="{TOP}" width="{width}" height="{inner}" viewBox="0 0 {SIDE} {SIDE}"'
+    area = f'x="{EDGE}" y="{top}" width="{width}" height="{inner}" viewBox="0 0 {SIDE} {SIDE}"'
     paths = "".join(f'<path class="{_text(one["style"])}" d="{one["d"]}"/>' for one in block["paths"])
     entries = [(EDGE + place * width // len(legend), *entry) for place, entry in enumerate(legend)]
-    texts = [(EDGE, 24, title, "head"), (EDGE, 42, above, "soft"), (EDGE, height - 10, below, "soft")]
-    texts += [(EDGE + width * x / SIDE, TOP + inner * y / SIDE + 5, said, "") for x, y, said, _ in block["labels"]]
-    texts += [(EDGE + width * x / SIDE, TOP + inner + 15, said, "soft") for x, said in block.get("across", ())]
+    texts = [(EDGE, 24 + TITLE_LINE * place, line, "head") for place, line in enumerate(lines)]
+    texts += [(EDGE, top - 10, above, "soft"), (EDGE, height - 10, below, "soft")]
+    texts += [(EDGE + width * x / SIDE, top + inner * y / SIDE + 5, said, "") for x, y, said, _ in block["labels"]]
+    texts += [(EDGE + width * x / SIDE, top + inner + 15, said, "soft") for x, said in block.get("across", ())]
     texts += [(x + 16, height - 10, name, "soft") for x, _, name in entries]
     keys = [f'<path class="{style}" d="M{x} {height - 20}h11v11h-11z"/>' for x, style, _ in entries]
     return (

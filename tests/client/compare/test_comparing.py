@@ -135,6 +135,12 @@ def test_the_chart_has_a_bar_for_each_as_long_as_its_ratio() -> None:
     assert any("no difference found (0.25–3.00)" in text for text in written)
 
 
+def test_the_chart_breaks_a_title_that_is_wider_than_it() -> None:
+    drawn = Xml.fromstring(chart(replace(comparison(), device="pthread-skylake-avx512 " * 6)))
+    lines = [each.text or "" for each in drawn.iter(f"{SVG}text") if each.attrib["class"] == "head"]
+    assert len(lines) == 2 and max(map(len, lines)) <= 80 and " ".join(lines).startswith("a<b>.onnx on pthread")
+
+
 def paths(drawn: Xml.Element, style: str) -> list[Xml.Element]:
     """The paths of a style, first among its classes."""
     return [each for each in drawn.iter(f"{SVG}path") if each.attrib["class"].split()[0] == style]
