@@ -6,10 +6,11 @@ import click
 
 from gputune.cache.record import EFFORTS
 from gputune.client.options.command_line import Grouped, with_options
-from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT
+from gputune.client.options.files import MODEL, OUTPUT
 from gputune.client.options.kinds import file
 from gputune.client.options.option import FILES, MAIN, Kind, Option
 from gputune.client.options.shared import (
+    CONTEXT_OPTION,
     DEVICE_OPTION,
     INPUT_DIMENSIONS,
     INPUT_VALUE,
@@ -26,13 +27,10 @@ SECONDS = 60.0
 @click.command("compare", cls=Grouped)
 @with_options(
     Option("model", file(MODEL, "FILE"), "ONNX model.", group=MAIN, click={"required": True}),
-    Option(
-        "context_binary",
-        file(CONTEXT, "F"),
-        "Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the model first, with "
-        "what is known already]",
-        group=MAIN,
-        declared=CONTEXT_BINARY,
+    CONTEXT_OPTION.having(
+        help="Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the model first, "
+        "with what is known already]",
+        click={},
     ),
     TUNING_EFFORT.having(
         help="How much to measure if the model is tuned first.  [default: normal]",

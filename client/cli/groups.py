@@ -2,12 +2,16 @@
 
 import click
 
+from gputune.client.options.command_line import Grouped
+
 _WHOLE = 1000
 """Characters of a command's first sentence at most."""
 
 
 class CommandGroup(click.Group):
-    """A group of commands."""
+    """A group of commands, whose help has options by group."""
+
+    command_class = Grouped
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -22,15 +22,18 @@ class _Grouped(click.Option):
 
 
 class Grouped(click.Command):
-    """A command whose help has its options by group."""
+    """A command whose help has its options by group, if it has more than one."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options."""
-        shown = [(getattr(one, "group", OTHER), one.get_help_record(ctx)) for one in self.get_params(ctx)]
-        for group in GROUPS:
-            if records := [record for its, record in shown if its == group and record is not None]:
-                with formatter.section(group):
-                    formatter.write_dl(records)
+        shown: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        for one in self.get_params(ctx):
+            if isinstance(one, click.Option) and (record := one.get_help_record(ctx)) is not None:
+                shown[getattr(one, "group", OTHER)].append(record)
+        used = {group: records for group, records in shown.items() if records}
+        for group, records in used.items():
+            with formatter.section(group if len(used) > 1 else "Options"):
+                formatter.write_dl(records)
 
 
 def with_options(*options: Option) -> Callable[[Command], Command]:

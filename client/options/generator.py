@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from gputune.client.memory_types import OPTION as MEMORY_TYPES
 from gputune.client.options import shared
 from gputune.client.options.config import CONFIGURED, KEYS, AskedPrecision
@@ -16,7 +14,6 @@ from gputune.client.options.option import (
     FILES,
     MAIN,
     MODEL,
-    Kind,
     Option,
     options_of,
 )
@@ -154,16 +151,7 @@ MODEL_CHECK = (
     ),
     *(one for one in options_of(AskedPrecision) if one.name in ("float64", "quantised")),
     shared.JSON,
-    Option(
-        "peak_gflops",
-        Kind(click={"type": click.FloatRange(min=0, min_open=True)}),
-        "Peak of the device, in 10^9 operations per second.",
-    ),
-    Option(
-        "peak_gbps",
-        Kind(click={"type": click.FloatRange(min=0, min_open=True)}),
-        "Peak memory bandwidth of the device, in 10^9 bytes per second.",
-    ),
+    *shared.PEAKS,
     shared.DEVICE_OPTION.having(
         help="Measure the peaks on this device: its number, or part of its name, in `gputune devices`."
     ),

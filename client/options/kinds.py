@@ -18,6 +18,7 @@ from gputune.client.suggestions import instead
 
 LARGEST_GAIN = 1e6
 """More than anything gains."""
+LARGEST_PEAK = 1e12
 COUNT = Kind(json=a_number(0, 10**12), hint="int", value="a whole number from 0")
 FLAG = Kind(json=a_flag, click={"is_flag": True}, hint="bool", nothing=False, value="`true`, `false`")
 NOT = Kind(json=lambda value, key: not a_flag(value, key), value="`true`, `false`")
@@ -132,6 +133,15 @@ def _gain(value: Any, key: str) -> float:
 GAIN = Kind(
     check_gain, _gain, check_gain, {"type": float, "metavar": "GAIN"}, hint="float", value="a number, such as `1.05`"
 )
+
+
+def _peak(value: float, name: str) -> float:
+    if not 0 < value <= LARGEST_PEAK:
+        raise ConfigError(f"{name}: {value:g} is not a device's peak: give a number above 0")
+    return value
+
+
+PEAK = Kind(_peak, click={"type": float})
 
 
 def texts(value: Any, key: str, form: str) -> tuple[str, ...]:

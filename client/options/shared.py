@@ -18,9 +18,9 @@ from gputune.client.folders import default_performance_cache_dir
 from gputune.client.lists import comma_separated
 from gputune.client.options import tuning
 from gputune.client.options.completion import devices, perf_profiles, tiers
-from gputune.client.options.files import INPUT, OUTPUT, DeviceName, FileText, SearchedFolder
+from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUTPUT, DeviceName, FileText, SearchedFolder
 from gputune.client.options.inputs import SHAPES, STATES, VALUES
-from gputune.client.options.kinds import FLAG, choice, file, text, whole
+from gputune.client.options.kinds import FLAG, PEAK, choice, file, text, whole
 from gputune.client.options.option import CACHE, DEVICE, FILES, MAIN, MODEL, Kind, Option
 from gputune.core.logs import LEVELS
 from gputune.core.precision import EXACT, IN_FLOATS, PRECISION_MODES, RULES
@@ -37,6 +37,20 @@ LOG_LEVEL = Option(
 JSON = Option("json", FLAG, "Print JSON for tools.", parameter="as_json")
 SUMMARY_JSON = Option(
     "summary_json", file(OUTPUT, "F"), "Write a summary for scripts to this file, as JSON.", group=FILES
+)
+OUTPUT_FILE = Option("output", file(OUTPUT, "F"), group=FILES)
+CONTEXT_OPTION = Option(
+    "context_binary",
+    file(CONTEXT, "F"),
+    "Context binary.",
+    group=MAIN,
+    declared=CONTEXT_BINARY,
+    click={"required": True},
+)
+"""--output and --context_binary of one file; each command says what they are for."""
+PEAKS = (
+    Option("peak_gflops", PEAK, "Peak of the device, in 10^9 operations per second.", group=DEVICE),
+    Option("peak_gbps", PEAK, "Peak memory bandwidth of the device, in 10^9 bytes per second.", group=DEVICE),
 )
 
 _EACH = "Repeat it for each name."
