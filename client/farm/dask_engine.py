@@ -32,12 +32,11 @@ from gputune.client.farm.certificates import EXTRA, Certificates
 from gputune.client.farm.engine import Announced, Call, DeviceAbsent, DeviceGone, FarmError, Mailbox, Versions
 from gputune.client.farm.frames import error_frame
 from gputune.client.farm.hosts.device_host import DeviceHost
+from gputune.client.options.farm import SCHEDULER_PORT
 from gputune.core.opened import Closing
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PORT = 8786
-DASHBOARD_PORT = 8787
 DASHBOARD_EXTRA = "pip install '.[farm-dashboard]' in a clone of gputune"
 KEY = "gputune"
 REFRESH_SECONDS = 0.5
@@ -89,11 +88,11 @@ class SchedulerAddress:
         machine without certificates, and for what is no address."""
         try:
             parts = urlsplit(text if "://" in text else f"//{text}")
-            host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
+            host, port = parts.hostname or "", SCHEDULER_PORT if parts.port is None else parts.port
         except ValueError:
             host, port = "", 0
         if not host or parts.scheme not in ("", "tcp", "tls") or parts.path.strip("/"):
-            raise FarmError(f"{text!r} is not the address of a scheduler, such as 127.0.0.1:{DEFAULT_PORT}")
+            raise FarmError(f"{text!r} is not the address of a scheduler, such as 127.0.0.1:{SCHEDULER_PORT}")
         if is_loopback(host) and parts.scheme != "tls":
             return cls(host, port, None)
         if parts.scheme == "tcp":

@@ -66,6 +66,11 @@ def whole(least: int, most: int, unit: str, metavar: str) -> Kind:
     )
 
 
+def at_least(least: int, **taken: Any) -> Kind:
+    """Return the kind of options with a whole number."""
+    return Kind(click={"type": click.IntRange(min=least), **taken})
+
+
 def repeated(kind: Kind, joined: Callable[[list[Any], str], Any]) -> Kind:
     """Return the kind of options that may be given several times, whose values are joined."""
 

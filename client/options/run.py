@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import click
+from typing import Literal
 
 from gputune.client.options import config, shared
 from gputune.client.options.config_file import Keys
@@ -20,7 +18,7 @@ from gputune.client.options.files import (
     OUTPUT,
     OUTPUT_FOLDER,
 )
-from gputune.client.options.kinds import COUNT, FLAG, NAMES, SECONDS, choice, file, text
+from gputune.client.options.kinds import COUNT, FLAG, NAMES, SECONDS, at_least, choice, file, text
 from gputune.client.options.option import (
     CHECKS,
     DEVICE,
@@ -38,11 +36,6 @@ from gputune.runtime.profiling.levels import LEVELS, SYNONYMS
 
 OPTRACE = "optrace"
 _key = functools.partial(option, key=True, only_key=True, sections=("context",))
-
-
-def _number(least: int, **taken: Any) -> Kind:
-    """Return the kind of options with a whole number."""
-    return Kind(click={"type": click.IntRange(min=least), **taken})
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ class RunOptions:
     )
     num_inferences: int | None = option(
         None,
-        _number(1),
+        at_least(1),
         "Number of inferences of each context. After the last line of the input list, it starts over and writes "
         "no more outputs.  [default: one per line]",
         group=MAIN,
@@ -100,14 +93,14 @@ class RunOptions:
     )
     warmup: int = option(
         0,
-        _number(0, metavar="N", default=0, show_default=True),
+        at_least(0, metavar="N", default=0, show_default=True),
         "Number of inferences to run first; they are neither counted nor written.",
         group=INFERENCES,
     )
     wait_for_quiet: int | None = same(shared.WAIT_FOR_QUIET, None, group=INFERENCES)
     keep_num_outputs: int | None = option(
         None,
-        _number(0, metavar="N"),
+        at_least(0, metavar="N"),
         "Write the outputs of the first N inferences only; 0 writes none.  [default: one per line]",
         group=INFERENCES,
     )
@@ -196,7 +189,7 @@ class RunOptions:
     )
     timeout: int | None = option(
         None,
-        _number(1, metavar="US"),
+        at_least(1, metavar="US"),
         "End with an error after an inference that took more microseconds than this. OpenCL cannot stop an "
         "inference earlier.",
         group=CHECKS,

@@ -12,10 +12,14 @@ from typing import Any
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.farm.engine import FarmError
 from gputune.client.generation.request import GenerationRequest, requested, tell_inputs
-from gputune.client.lists import comma_separated
+from gputune.client.lists import comma_separated, parts_outside_quotes
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import ModelFile, Shape, model_files
+from gputune.client.options.command_line import given_of
 from gputune.client.options.config import Config, read_config
+from gputune.client.options.farm import WISHES
+from gputune.client.options.generator import MEMORY, OUTPUTS
+from gputune.client.options.power import asked_profile
 from gputune.client.outputs import Files
 from gputune.runtime.context.package import SUFFIX
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -51,6 +55,34 @@ class Asked:
     op_packages: tuple[str, ...] = ()
     perf_profile: Mapping[str, Any] | None = None
     wishes: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Asked | None:
+        """Return what options ask for, given by their names; None where no model is named. Raises ModelError,
+        ConfigError."""
+        given = given_of(values)
+        if "models" not in given:
+            return None
+        found = found_models(given["models"])
+        stems = [path.stem for path in found]
+        cache, profile = given.get("performance_cache_dir"), asked_profile(given)
+        return cls(
+            models=tuple(map(str, found)),
+            tiers=tuple(part.strip() for part in given["tiers"].split(",") if part.strip()),
+            count=given.get("count"),
+            tuning_effort=given.get("tuning_effort"),
+            output_dir=str(given["output_dir"].resolve()),
+            performance_cache_dir=None if cache is None else str(cache.resolve()),
+            config_files=tuple(absolute(file, stems) for file in given.get("config_file", ())),
+            input_dimensions=given.get("input_dimensions", ()),
+            input_values=given.get("input_value", {}),
+            enable_intermediate_outputs=given.get("enable_intermediate_outputs", False),
+            set_output_tensors=tuple(parts_outside_quotes(given[OUTPUTS.name], ";")) if OUTPUTS.name in given else (),
+            memory_types=tuple(given[MEMORY.name].split(",")),
+            op_packages=tuple(map(absolute, given.get("op_packages", ()))),
+            perf_profile=None if profile is None else profile.to_dict(),
+            wishes={one.name: given[one.name] for one in WISHES if one.name in given},
+        )
 
     @classmethod
     def read(cls, plain: Mapping[str, object]) -> Asked:

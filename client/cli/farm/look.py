@@ -1,38 +1,22 @@
-"""Define `gputune farm status`, `jobs`, `drain` and `stop`, which show what a farm is doing and end it."""
+"""Show what a farm is doing, and end it: `gputune farm status`, `jobs`, `drain` and `stop`."""
 
 import time
 from contextlib import closing
 from pathlib import Path
 
-import click
-
-from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
+from gputune.client.cli.farm.shared import FarmFolder
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import print_block
 from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Call, DeviceGone, FarmError
 from gputune.client.farm.status import devices_table, farm_page, jobs_table
-from gputune.client.options.command_line import click_option
-from gputune.client.options.files import OUTPUT
-from gputune.client.options.shared import JSON
 from gputune.client.outputs import write_text
 
 
-@click.command("status")
-@scheduler_option()
-@click_option(JSON)
-@click.option("--html", type=OUTPUT, metavar="FILE", help="Write a page about the farm and its jobs.")
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0.5),
-    metavar="SECONDS",
-    help="Write the page again after each interval, in seconds, until interrupted. A browser that shows the page "
-    "reloads it.",
-)
-@farm_dir_option
-def status(scheduler: str, as_json: bool, html: Path | None, every: float | None, farm: FarmFolder) -> None:
-    """Show the devices of a farm, and what each device does."""
+def show_devices(scheduler: str, as_json: bool, html: Path | None, every: float | None, farm_dir: Path | None) -> None:
+    """Print or write the devices of a farm. Raises ConfigError, FarmError."""
+    farm = FarmFolder.asked(farm_dir)
     if every is not None and html is None:
         raise ConfigError("--every says how often a page is written; give --html, too")
     with closing(DaskEngine(farm.place(scheduler))) as engine:
@@ -50,37 +34,27 @@ def status(scheduler: str, as_json: bool, html: Path | None, every: float | None
     say(f"{len(devices)} devices of {len({one.tier for one in devices.values()})} tiers")
 
 
-@click.command("jobs")
-@click_option(JSON)
-@farm_dir_option
-def jobs(as_json: bool, farm: FarmFolder) -> None:
-    """List your jobs: their models, tiers and states."""
-    found = farm.journal.jobs()
+def show_jobs(as_json: bool, farm_dir: Path | None) -> None:
+    """Print the jobs of this user. Raises FarmError."""
+    found = FarmFolder.asked(farm_dir).journal.jobs()
     if as_json:
         print_json({"jobs": [{**vars(job), "parts": [vars(part) for part in job.parts]} for job in found]})
         return
     print_block(jobs_table(found))
 
 
-@click.command("drain")
-@click.argument("name")
-@scheduler_option()
-@farm_dir_option
-def drain(name: str, scheduler: str, farm: FarmFolder) -> None:
-    """Remove a device from the farm when its current batch is done."""
-    with closing(DaskEngine(farm.place(scheduler))) as engine:
+def drain_device(name: str, scheduler: str, farm_dir: Path | None) -> None:
+    """Have a device leave the farm. Raises FarmError."""
+    with closing(DaskEngine(FarmFolder.asked(farm_dir).place(scheduler))) as engine:
         if name not in engine.devices():
             raise FarmError(f"there is no device {name}; there are {', '.join(sorted(engine.devices())) or 'none'}")
         _drain(engine, name)
     say(f"{name} leaves when its batch is done")
 
 
-@click.command("stop")
-@scheduler_option()
-@farm_dir_option
-def stop(scheduler: str, farm: FarmFolder) -> None:
-    """Stop the scheduler, and remove all devices when their current batches are done."""
-    with closing(DaskEngine(farm.place(scheduler))) as engine:
+def stop_farm(scheduler: str, farm_dir: Path | None) -> None:
+    """Have all devices leave, and stop the scheduler. Raises FarmError."""
+    with closing(DaskEngine(FarmFolder.asked(farm_dir).place(scheduler))) as engine:
         names = sorted(engine.devices())
         for name in names:
             _drain(engine, name)

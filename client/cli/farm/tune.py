@@ -1,22 +1,22 @@
-"""Define `gputune farm tune`, which tunes models on tiers of devices with one command."""
+"""Run `gputune farm tune`, which tunes models on tiers of devices with one command."""
 
 import getpass
 import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from gputune.client.cli.farm.asked import Asked
-from gputune.client.cli.farm.asking import job_options
 from gputune.client.cli.farm.packages import pack
-from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option
+from gputune.client.cli.farm.shared import FarmFolder
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
@@ -28,9 +28,7 @@ from gputune.client.farm.pool import Pool, TierDevices
 from gputune.client.farm.run import Run
 from gputune.client.generation.generator import generate
 from gputune.client.model.op_packages import in_use, load_packages
-from gputune.client.options.command_line import click_option
 from gputune.client.options.files import files_of_command
-from gputune.client.options.shared import DEVICE_OPTION, LOG_LEVEL
 from gputune.client.outputs import check_output
 from gputune.client.progress import LoggedProgress, reporting
 
@@ -43,33 +41,11 @@ _WITH_RESUME = {"resume", "scheduler", "devices", "farm_dir", "log_level"}
 """What may be said with --resume: the rest is the job's."""
 
 
-@click.command("tune")
-@job_options
-@click.option("--scheduler", metavar="HOST:PORT", help="Use the devices of this farm.")
-@click_option(
-    DEVICE_OPTION.having(help="Without --scheduler: use this device of this machine. Repeat it for several devices."),
-    "--device",
-    "devices",
-    multiple=True,
-)
-@click.option("--resume", metavar="JOB", help="Continue a job that has ended or was lost.")
-@farm_dir_option
-@click_option(LOG_LEVEL)
-@click.pass_context
-def tune(
-    context: click.Context,
-    asked: Asked | None,
-    scheduler: str | None,
-    devices: tuple[str, ...],
-    resume: str | None,
-    farm: FarmFolder,
-    log_level: str,
-) -> None:
-    """Tune models on all devices of a farm. Devices of a tier share the work, and tiers work in parallel.
-
-    The result is a package for each model, from which each device takes the context that fits it best. Every
-    measurement is in the performance cache before the next begins; --resume continues from there.
-    """
+def run_job(values: Mapping[str, Any]) -> None:
+    """Begin the job that options ask for, or continue one, and tell what came of it. Raises GputuneError."""
+    context = click.get_current_context()
+    scheduler, devices, resume = values["scheduler"], values["devices"], values["resume"]
+    asked, farm = Asked.of(values), FarmFolder.asked(values["farm_dir"])
     _check(context, asked, scheduler, devices, resume)
     if asked is not None:
         asked.tell_files(files_of_command())
@@ -80,7 +56,7 @@ def tune(
         asked = Asked.read(farm.journal.again(job).asked)
     say(f"job {job}")
     with ExitStack() as stack:
-        stack.enter_context(reporting(sys.stderr, log_level))
+        stack.enter_context(reporting(sys.stderr, values["log_level"]))
         try:
             parts = _run(stack, asked, job, farm, scheduler, devices)
         except BaseException:
