@@ -1,30 +1,39 @@
 """Define the command `gputune devices`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gputune.client.cli.say import print_json, say
-from gputune.client.device_errors import device_errors
-from gputune.client.options.command_line import click_option
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.kinds import FLAG
+from gputune.client.options.option import Option
 from gputune.client.options.shared import DEVICE_OPTION, JSON
-from gputune.core.errors import DeviceNotFound
-from gputune.runtime.devices.discovery import DeviceReport, choose, discover, importers_of, wanted_device
-from gputune.runtime.devices.features import features_of
+
+if TYPE_CHECKING:
+    from gputune.runtime.devices.discovery import DeviceReport
 
 
-@click.command("devices")
-@click_option(JSON)
-@click_option(DEVICE_OPTION.having(help="Number, or part of the name, of a device: show which device that chooses."))
-@click.option("--memory", is_flag=True, help="Also show how each device takes an application's memory without a copy.")
-@click.option("--features", is_flag=True, help="Also test what each device has beyond OpenCL 1.2, such as half.")
+@click.command("devices", cls=Grouped)
+@with_options(
+    JSON,
+    DEVICE_OPTION.having(help="Number, or part of the name, of a device: show which device that chooses."),
+    Option("memory", FLAG, "Also show how each device takes an application's memory without a copy."),
+    Option("features", FLAG, "Also test what each device has beyond OpenCL 1.2, such as half."),
+)
 def command(as_json: bool, device: str | None, memory: bool, features: bool) -> None:
     """List the OpenCL devices, test each of them, and show which device gputune chooses.
 
     The test builds and runs a kernel. Every driver is tried in a process of its own. The exit code is 8 if no device
     works.
     """
+    from gputune.client.device_errors import device_errors
+    from gputune.core.errors import DeviceNotFound
+    from gputune.runtime.devices.discovery import choose, discover, wanted_device
+
     with device_errors():
         reports = discover()
     try:
@@ -59,6 +68,9 @@ def command(as_json: bool, device: str | None, memory: bool, features: bool) -> 
 
 def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
     """Return how each device takes memory, or why it could not be asked."""
+    from gputune.core.errors import DeviceNotFound
+    from gputune.runtime.devices.discovery import importers_of
+
     entries = []
     for report in reports:
         reason, found = "", []
@@ -72,6 +84,8 @@ def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
 
 def _features(report: DeviceReport) -> dict[str, Any]:
     """Return which features work on a device, and why not the others."""
+    from gputune.runtime.devices.features import features_of
+
     found = [{"name": name, "reason": reason} for name, reason in sorted(features_of(report, fresh=True).items())]
     return {"index": report.index, "device": _name(report), "features": found}
 

@@ -3,28 +3,29 @@
 import dataclasses
 import os
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
-from gputune.client.doctor.diagnosis import Question, diagnose
-from gputune.client.doctor.findings import exit_code
-from gputune.client.options.command_line import click_option
-from gputune.client.options.shared import JSON
-from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import AskedConnection, check_adb_alone, choose_target
+from gputune.client.options.command_line import Grouped, given_of, with_options
+from gputune.client.options.shared import JSON, connection
+
+if TYPE_CHECKING:
+    from gputune.client.target.client import TargetClient
 
 _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 
 
-@click.command("doctor")
-@connection_options(
-    otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598",
-    over_adb="Check adb, and whether a phone can run an agent or a target server; nothing is started there",
+@click.command("doctor", cls=Grouped)
+@with_options(
+    *connection(
+        otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598",
+        over_adb="Check adb, and whether a phone can run an agent or a target server; nothing is started there",
+    ),
+    JSON,
 )
-@click_option(JSON)
-def command(connection: AskedConnection, as_json: bool) -> None:
+def command(as_json: bool, **connection: Any) -> None:
     """Explain why a device, a target or a phone is not found, and what to do.
 
     It checks packages, variables, drivers and their libraries, and tests every device. With --target (or
@@ -38,17 +39,22 @@ def command(connection: AskedConnection, as_json: bool) -> None:
        4  a problem of the target
        8  a problem of this machine
     """
+    from gputune.client.doctor.diagnosis import Question, diagnose
+    from gputune.client.doctor.findings import exit_code
+    from gputune.client.target.connecting import asked_connection, check_adb_alone, choose_target
+
+    asked = asked_connection(given_of(connection))
     own = click.get_current_context().with_resource(ExitStack())  # ends the server for an agent
 
-    def connect(address: str) -> TargetClient:
-        target = choose_target(address, os.environ, credentials=connection.credentials)
+    def connect(address: str) -> "TargetClient":
+        target = choose_target(address, os.environ, credentials=asked.credentials)
         return own.enter_context(target).connect()
 
-    adb = connection.adb
+    adb = asked.adb
     if adb is not None:
-        check_adb_alone(adb, {"--target": connection.target}, connection.credentials)
+        check_adb_alone(adb, {"--target": asked.target}, asked.credentials)
     question = Question(
-        target=connection.target,
+        target=asked.target,
         adb=adb is not None,
         serial=None if adb is None else adb.serial,
         python=None if adb is None else adb.python,

@@ -5,23 +5,17 @@ from pathlib import Path
 import click
 
 from gputune.client.cli.say import say
-from gputune.client.device_errors import device_errors
-from gputune.client.doctor.drivers import loader_of_c
-from gputune.client.export.contents import read_contents
-from gputune.client.export.exporting import export
-from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT_FOLDER
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.option import MAIN
+from gputune.client.options.shared import CONTEXT_OPTION, OUTPUT_DIR
 from gputune.client.outputs import check_output
 
 
-@click.command("export")
-@click.option(
-    *CONTEXT_BINARY,
-    type=CONTEXT,
-    required=True,
-    metavar="F",
-    help="Context binary, package, or ONNX file with EPContext nodes.",
+@click.command("export", cls=Grouped)
+@with_options(
+    CONTEXT_OPTION.having(help="Context binary, package, or ONNX file with EPContext nodes."),
+    OUTPUT_DIR.having(help="Folder to write: new, or empty.", group=MAIN, click={"required": True, "metavar": "D"}),
 )
-@click.option("--output_dir", type=OUTPUT_FOLDER, required=True, metavar="D", help="Folder to write: new, or empty.")
 def command(context_binary: Path, output_dir: Path) -> None:
     """Write a folder that builds on its own: the C runtime, a context, and a program that runs it on files.
 
@@ -34,6 +28,11 @@ def command(context_binary: Path, output_dir: Path) -> None:
     cd app
     build/gputune-run --context_binary model.bin --input_list input_list.txt
     """
+    from gputune.client.device_errors import device_errors
+    from gputune.client.doctor.drivers import loader_of_c
+    from gputune.client.export.contents import read_contents
+    from gputune.client.export.exporting import export
+
     check_output(output_dir, folder=True)
     with device_errors(context_binary):
         contents = read_contents(context_binary)

@@ -44,7 +44,7 @@ COMMANDS = {
     "tuning-report": ("tuning_report", "Write a page about what tuning has measured."),
     "memory-report": ("memory_report", "Write a page about where the tensors of a context lie in memory."),
     "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),
-    "power": ("power", "Show which clocks can be controlled, and what perf profiles write."),
+    "power": ("power_command", "Show which clocks can be controlled, and what perf profiles write."),
     "devices": ("devices", "List the OpenCL devices, and test them."),
     "completion": ("completion", "Print a script that completes gputune in your shell."),
 }

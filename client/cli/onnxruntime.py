@@ -10,11 +10,9 @@ import click
 from gputune.client.cli.groups import CommandGroup
 from gputune.client.cli.say import say
 from gputune.client.errors import GputuneError
-from gputune.client.options.files import OutputFile
+from gputune.client.options.command_line import with_options
+from gputune.client.options.shared import OUTPUT_FILE
 from gputune.client.outputs import check_output, whole
-from gputune.client.progress import reporting
-from gputune.runtime.native.building import NotBuilt, native_part
-from gputune.runtime.onnxruntime import LIBRARY
 
 
 @click.group("onnxruntime", cls=CommandGroup)
@@ -30,12 +28,7 @@ def command() -> None:
 
 
 @command.command("build")
-@click.option(
-    "--output",
-    type=OutputFile(dir_okay=False),
-    metavar="FILE",
-    help="Also write the library to this file, for a machine without a C compiler.",
-)
+@with_options(OUTPUT_FILE.having(help="Also write the library to this file, for a machine without a C compiler."))
 def build(output: Path | None) -> None:
     """Build the plugin's library with your C compiler, and print its path.
 
@@ -58,6 +51,10 @@ def build(output: Path | None) -> None:
 
     Applications in other languages give the printed path to onnxruntime's RegisterExecutionProviderLibrary.
     """
+    from gputune.client.progress import reporting
+    from gputune.runtime.native.building import NotBuilt, native_part
+    from gputune.runtime.onnxruntime import LIBRARY
+
     if output is not None:
         check_output(output)
     with reporting(sys.stderr):

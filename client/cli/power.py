@@ -1,63 +1,29 @@
-"""Define `gputune power`: show what controls the clocks of this machine's devices, and what perf profiles change."""
+"""Show what controls the clocks of this machine's devices, and what perf profiles change, for `gputune power`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.table import Table
 
-from gputune.client.cli.groups import CommandGroup
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.device_errors import device_errors
-from gputune.client.errors import ConfigError
-from gputune.client.options.command_line import click_option
-from gputune.client.options.completion import perf_profiles
-from gputune.client.options.files import InputFile, OutputFolder, SearchedFolder
-from gputune.client.options.shared import DEVICE_OPTION, JSON
+from gputune.client.options.power import asked_profile
 from gputune.core.identity import DeviceIdentity
 from gputune.core.logs import printable
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
 from gputune.runtime.native.power import Control, Controls, Planned
 from gputune.runtime.native.power import restore as restore_all
 from gputune.runtime.power.cl_hints import hints
-from gputune.runtime.power.fake_trees import TREES, make_tree
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.runtime.power.profiles.settings import MOMENTS, PHASES
-from gputune.runtime.power.profiles.yaml_form import read_yaml
 from gputune.runtime.power.records import ignored_by
 
-_Command = Callable[..., None]
 
-
-def _root_option(command: _Command) -> _Command:
-    return click.option(
-        "--root",
-        type=SearchedFolder(exists=True, file_okay=False),
-        default=Path("/"),
-        metavar="DIR",
-        help="Look for control files below this folder instead of /, such as a folder from `fake-tree`.",
-    )(command)
-
-
-def _device_option(command: _Command) -> _Command:
-    said = "Number, or part of the name, of a device: show only its controls.  [default: all controls]"
-    return click_option(DEVICE_OPTION.having(help=said))(command)
-
-
-@click.group("power", cls=CommandGroup)
-def command() -> None:
-    """Show which clocks and power states can be controlled, and what perf profiles write."""
-
-
-@command.command("show")
-@_root_option
-@_device_option
-@click_option(JSON)
-def show(root: Path, device: str | None, as_json: bool) -> None:
-    """List the controls with their values, and whether you can write them or what would allow it."""
+def show_controls(root: Path, device: str | None, as_json: bool) -> None:
+    """Print the controls, all or those of a device. Raises DeviceOrContextError."""
     identity = _identity(device)
     with device_errors(), Controls(identity, root) as found:
         controls, key, effective = found.all(), found.key, found.clocks()[1]
@@ -80,10 +46,8 @@ def show(root: Path, device: str | None, as_json: bool) -> None:
         say(hint.line)
 
 
-@command.command("presets")
-@click_option(JSON)
-def presets(as_json: bool) -> None:
-    """List the preset perf profiles: what they request during work and after it."""
+def show_presets(as_json: bool) -> None:
+    """Print the preset perf profiles."""
     if as_json:
         print_json({name: PerfProfile.from_preset(name).to_dict() for name in PRESETS})
         return
@@ -100,26 +64,9 @@ def presets(as_json: bool) -> None:
     print_table(table)
 
 
-@command.command("check")
-@_root_option
-@_device_option
-@click.option(
-    "--perf_profile",
-    metavar="NAME",
-    shell_complete=perf_profiles,
-    help="Preset from `gputune power presets`.  [default: balanced]",
-)
-@click.option(
-    "--perf_config_yaml",
-    type=InputFile(exists=True, dir_okay=False),
-    help="Perf profile from a YAML file in the original tools' format.",
-)
-@click_option(JSON)
-def check(
-    root: Path, device: str | None, perf_profile: str | None, perf_config_yaml: Path | None, as_json: bool
-) -> None:
-    """Show what a perf profile would write now, where, and in which order. Nothing is written."""
-    profile = _profile(perf_profile, perf_config_yaml)
+def show_writes(root: Path, device: str | None, as_json: bool, **asked: Any) -> None:
+    """Print what the perf profile that is asked for would write. Raises ConfigError, DeviceOrContextError."""
+    profile = asked_profile(asked) or PerfProfile.from_preset("balanced")
     moments = [] if profile.silent else [(phase, moment) for phase in PHASES for moment in MOMENTS]
     votes = [profile.vote(phase, moment) for phase, moment in moments]
     with device_errors(), Controls(_identity(device), root) as controls:
@@ -149,30 +96,12 @@ def _without_controls(profile: PerfProfile) -> dict[str, int]:
     return {"DSP_RPC_POLLING_TIME_US": profile.rpc_polling_us, "DSP_SLEEP_DISABLE_MS": profile.sleep_disable_ms}
 
 
-@command.command("restore")
-@_root_option
-def restore(root: Path) -> None:
-    """Restore the settings that killed processes left changed. Votes of running processes stay in force."""
+def restore_controls(root: Path) -> None:
+    """Restore what killed processes left changed. Raises DeviceOrContextError."""
     with device_errors():
         for line in restore_all(root):
             say(printable(line))
     say("done")
-
-
-@command.command("fake-tree")
-@click.argument("folder", type=OutputFolder(file_okay=False))
-@click.argument("families", nargs=-1, type=click.Choice(sorted(TREES)), metavar="[FAMILY]...")
-def fake_tree(folder: Path, families: tuple[str, ...]) -> None:
-    """Write plain files like the kernel's control files below a new FOLDER, to try perf profiles on.
-
-    \b
-    gputune power fake-tree phone kgsl memory cpufreq
-    gputune power check --root phone --perf_profile burst
-    """
-    if folder.exists():
-        raise ConfigError(f"{folder} exists: give a new folder")
-    make_tree(folder, *families)
-    say(f"{folder}: {', '.join(families or sorted(TREES))}")
 
 
 def _identity(device: str | None) -> DeviceIdentity | None:
@@ -181,16 +110,6 @@ def _identity(device: str | None) -> DeviceIdentity | None:
         return None
     with device_errors():
         return choose(discover(), wanted_device(device)).report.identity
-
-
-def _profile(name: str | None, path: Path | None) -> PerfProfile:
-    """Return the profile that is asked for. Raises ConfigError for two profiles, and for one that is none."""
-    if name is not None and path is not None:
-        raise ConfigError("give --perf_profile or --perf_config_yaml, not both")
-    try:
-        return read_yaml(path) if path is not None else PerfProfile.from_preset(name or "balanced")
-    except (ValueError, OSError) as error:
-        raise ConfigError(str(error)) from None
 
 
 def _control_table(controls: Sequence[Control]) -> Table:

@@ -6,15 +6,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gputune.client.cli.connection import connection_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.input_values import Value
-from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.command_line import Grouped, given_of, with_options
 from gputune.client.options.config import AskedPrecision, Config
 from gputune.client.options.files import INPUT
 from gputune.client.options.generator import MODEL_OPTION
@@ -30,6 +29,7 @@ from gputune.client.options.shared import (
     PRECISION_MODE,
     QUANTISED,
     VALUES_OF_MODELS,
+    connection,
 )
 from gputune.client.options.tasks import parse_configuration, parse_patterns
 from gputune.client.options.tuning import TuningOptions
@@ -37,7 +37,6 @@ from gputune.core.precision import EXACT
 
 if TYPE_CHECKING:
     from gputune.client.generation.kernels import Chosen
-    from gputune.client.target.connecting import AskedConnection
 
 
 @click.command("show-kernel", cls=Grouped)
@@ -63,8 +62,8 @@ if TYPE_CHECKING:
     DEVICE_OPTION,
     PERFORMANCE_CACHE_DIR,
     DEVICE_TIER,
+    *connection(),
 )
-@connection_options()
 def command(
     task: str,
     model: Path,
@@ -75,10 +74,10 @@ def command(
     configuration: str,
     as_json: bool,
     op_packages: tuple[str, ...],
-    connection: AskedConnection,
     device: str | None,
     performance_cache_dir: Path | None,
     device_tier: str | None,
+    **connection: Any,
 ) -> None:
     """Print the OpenCL source of a task's kernels, and how they are launched.
 
@@ -94,19 +93,21 @@ def command(
     from gputune.client.generation.kernels import fields_of, lines_of
     from gputune.client.model.model_files import model_files
     from gputune.client.progress import reporting
+    from gputune.client.target.connecting import asked_connection
     from gputune.client.tuning.search.effort import EFFORTS
 
+    asked = asked_connection(given_of(connection))
     request = GenerationRequest(
         models=model_files([model], input_dimensions, dict(input_value)),
         binary_file=Path(),
         config=Config(precision=AskedPrecision(precision_mode, quantised=quantised or EXACT)),
         effort=EFFORTS["quick"],  # the least that tunes: whatever was tuned is a winner for it
         performance_cache_dir=performance_cache_dir or default_performance_cache_dir(),
-        target=connection.target,
+        target=asked.target,
         device=device,
         device_tier=device_tier,
-        credentials=connection.credentials,
-        adb=connection.adb,
+        credentials=asked.credentials,
+        adb=asked.adb,
         tuning=TuningOptions(only=parse_patterns(task, "TASK")),
         op_packages=op_packages,
         log_level="warn",

@@ -6,7 +6,7 @@ import click
 
 from gputune.client.options import shared
 from gputune.client.options.files import OUTPUT, FileText, SearchedFolder
-from gputune.client.options.generator import CONFIG_FILE, EVERY_OUTPUT, MEMORY, OUTPUT_DIR, OUTPUTS
+from gputune.client.options.generator import CONFIG_FILE, EVERY_OUTPUT, MEMORY, OUTPUTS
 from gputune.client.options.kinds import FLAG, at_least, file, text, whole
 from gputune.client.options.option import DEVICE, FILES, MAIN, Kind, Option, options_of
 from gputune.client.options.tuning import TuningOptions
@@ -98,7 +98,7 @@ TUNE = (
     ),
     Option("count", at_least(1), "Most devices of each tier to use.  [default: all]", group=DEVICE),
     shared.TUNING_EFFORT,
-    OUTPUT_DIR.having(help="Folder for the packages, MODEL.gtpkg, and their context binaries, MODEL.TIER.bin."),
+    shared.OUTPUT_DIR.having(help="Folder for the packages, MODEL.gtpkg, and their context binaries, MODEL.TIER.bin."),
     shared.DIMENSIONS_OF_MODELS,
     shared.VALUES_OF_MODELS,
     EVERY_OUTPUT,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gputune.client.memory_types import OPTION as MEMORY_TYPES
 from gputune.client.options import shared
 from gputune.client.options.config import CONFIGURED, KEYS, AskedPrecision
-from gputune.client.options.files import INPUT, INPUTS, OUTPUT, OUTPUT_FOLDER, FileText
+from gputune.client.options.files import INPUT, INPUTS, OUTPUT, FileText
 from gputune.client.options.kinds import FLAG, choice, file, text
 from gputune.client.options.option import (
     CHECKS,
@@ -38,14 +36,6 @@ BINARY_FILE = Option(
     argument="output",
     python_help="The context binary, by default MODEL.bin in the folder output.",
     click={"required": True},
-)
-OUTPUT_DIR = Option(
-    "output_dir",
-    file(OUTPUT_FOLDER),
-    "Folder for the context binary.",
-    group=FILES,
-    argument="output",
-    click={"default": Path("output"), "show_default": True},
 )
 CONFIG_FILE = Option(
     "config_file",
@@ -97,7 +87,7 @@ EXPLAINED = (*_MODEL, *(one for one in _CONFIGURED if one.decides), *_PLACE)
 """What decides the tasks of a generation, and what is measured of them."""
 GENERATOR = (
     BINARY_FILE,
-    OUTPUT_DIR,
+    shared.OUTPUT_DIR,
     BACKEND,
     *_MODEL,
     *_CONFIGURED,

@@ -18,7 +18,16 @@ from gputune.client.folders import default_performance_cache_dir
 from gputune.client.lists import comma_separated
 from gputune.client.options import tuning
 from gputune.client.options.completion import devices, perf_profiles, tiers
-from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUTPUT, DeviceName, FileText, SearchedFolder
+from gputune.client.options.files import (
+    CONTEXT,
+    CONTEXT_BINARY,
+    INPUT,
+    OUTPUT,
+    OUTPUT_FOLDER,
+    DeviceName,
+    FileText,
+    SearchedFolder,
+)
 from gputune.client.options.inputs import SHAPES, STATES, VALUES
 from gputune.client.options.kinds import FLAG, PEAK, choice, file, text, whole
 from gputune.client.options.option import CACHE, DEVICE, FILES, MAIN, MODEL, Kind, Option
@@ -39,6 +48,14 @@ SUMMARY_JSON = Option(
     "summary_json", file(OUTPUT, "F"), "Write a summary for scripts to this file, as JSON.", group=FILES
 )
 OUTPUT_FILE = Option("output", file(OUTPUT, "F"), group=FILES)
+OUTPUT_DIR = Option(
+    "output_dir",
+    file(OUTPUT_FOLDER),
+    "Folder for the context binary.",
+    group=FILES,
+    argument="output",
+    click={"default": Path("output"), "show_default": True},
+)
 CONTEXT_OPTION = Option(
     "context_binary",
     file(CONTEXT, "F"),

@@ -13,13 +13,13 @@ import pytest
 
 from gputune.cache import PerformanceCache
 from gputune.cache.exchange import to_json
-from gputune.client.cli import onnxruntime
 from gputune.client.cli.farm import look
 from gputune.client.compare import comparing
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.run.packages import combine
 from gputune.client.run.throughput import running
 from gputune.client.viewer.schematic import write_schematic
+from gputune.runtime.native import building
 from tests.cache.conftest import TASK, VALIDITY, trial
 from tests.client import models
 from tests.client.contexts import DEVICE, small_context
@@ -218,7 +218,7 @@ SCENES = {
         "onnxruntime build",
         ("--output", "libgputune_onnxruntime.so"),
         lambda: None,
-        prepare=lambda monkeypatch: monkeypatch.setattr(onnxruntime, "native_part", lambda name: Path(sys.executable)),
+        prepare=lambda monkeypatch: monkeypatch.setattr(building, "native_part", lambda name: Path(sys.executable)),
     ),
     "export": Scene("export", ("--context_binary", "a.onnx", "--output_dir", "app"), computing),
     "memory-report": Scene("memory-report", ("--context_binary", "a.bin", "--output", "m.html"), runs),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.cli import onnxruntime
+from gputune.runtime.native import building
 from gputune.runtime.native.building import NotBuilt
 from tests.client.commands import Gputune
 
@@ -22,7 +22,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         logging.getLogger("gputune.runtime.native.building").info("building it")
         return path
 
-    monkeypatch.setattr(onnxruntime, "native_part", native_part)
+    monkeypatch.setattr(building, "native_part", native_part)
     monkeypatch.delenv("GPUTUNE_ONNXRUNTIME_LIBRARY", raising=False)
     return path
 
@@ -59,7 +59,7 @@ def test_why_nothing_is_built_is_a_line(gputune: Gputune, monkeypatch: pytest.Mo
     def native_part(name: str) -> Path:
         raise NotBuilt("there is no C compiler")
 
-    monkeypatch.setattr(onnxruntime, "native_part", native_part)
+    monkeypatch.setattr(building, "native_part", native_part)
     ran = gputune("onnxruntime", "build")
     assert (ran.code, ran.err) == (1, "error: the library for onnxruntime cannot be built: there is no C compiler\n")
 
