@@ -3,22 +3,28 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.completion import devices, perf_profiles
 from gputune.client.options.files import INPUT, OUTPUT, DeviceName
+from gputune.client.options.kinds import FLAG, choice
+from gputune.client.options.option import Kind, Option
 from gputune.server.options import parser
 
-_OUTPUTS = {"unix"}
-"""Options that name a file which the server makes; it reads all others."""
-_COMPLETE = {"device": devices, "perf_profile": perf_profiles}
+_OWN: Mapping[str, Mapping[str, Any]] = {
+    "device": {"type": DeviceName(), "shell_complete": devices},
+    "perf_profile": {"shell_complete": perf_profiles},
+    "unix": {"type": OUTPUT},
+}
+"""By option, what click takes besides. The server makes the file of --unix, and reads all others."""
 
 
-class _Server(click.Command):
+class _Server(Grouped):
     """Checks the options, and hands them on as they were written."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -26,51 +32,28 @@ class _Server(click.Command):
         return super().parse_args(ctx, args)
 
 
-def _option(action: argparse.Action) -> click.Option:
-    """Return an option of the server as one of this command."""
-    if action.nargs == 0:
-        return click.Option(action.option_strings, is_flag=True, help=action.help)
-    return click.Option(
-        action.option_strings,
-        type=_type(action),
-        metavar=None if action.choices else str(action.metavar),
-        help=action.help,
-        callback=_check(action),
-        shell_complete=_COMPLETE.get(action.dest),
-    )
+def _option(action: argparse.Action) -> Option:
+    """Return an option of the server as one of this command, which checks values as the server's own parser does."""
 
-
-def _type(action: argparse.Action) -> Any:
-    if action.choices:
-        return click.Choice(tuple(action.choices))
-    if action.dest == "device":
-        return DeviceName()
-    if action.type is Path:
-        return OUTPUT if action.dest in _OUTPUTS else INPUT
-    return str
-
-
-def _check(action: argparse.Action) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that checks a value as the server's own parser does."""
-
-    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    def read(value: Any, name: str) -> Any:
         try:
-            return action.type(value) if value is not None and callable(action.type) else value
+            return action.type(value) if callable(action.type) else value
         except argparse.ArgumentTypeError as error:
             raise click.BadParameter(str(error)) from None
 
-    return check
+    taken = {"metavar": action.metavar, "type": INPUT if action.type is Path else str, **_OWN.get(action.dest, {})}
+    kind = choice(*action.choices) if action.choices else Kind(read, click=taken)
+    return Option(action.dest, FLAG if action.nargs == 0 else kind, action.help or "")
 
 
-def _run(**options: Any) -> NoReturn:
+@click.command(
+    "target-server",
+    cls=_Server,
+    help=f"{parser().description}\n\n\b\ngputune target-server --port 22598 --token_file token",
+)
+@with_options(*(_option(action) for action in parser()._actions if action.dest not in ("help", "version")))
+def command(**options: Any) -> NoReturn:
+    """Run the server in the place of this process."""
     if sys.stdout is not None:  # None where it was closed before
         sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "gputune.server", *click.get_current_context().obj])
-
-
-command = _Server(
-    "target-server",
-    callback=_run,
-    params=[_option(action) for action in parser()._actions if action.dest not in ("help", "version")],
-    help=f"{parser().description}\n\n\b\ngputune target-server --port 22598 --token_file token",
-)

@@ -47,14 +47,14 @@ def with_options(*options: Option) -> Callable[[Command], Command]:
     return added
 
 
-def click_option(option: Option, *names: str, **changes: Any) -> Callable[[Command], Command]:
-    """Return what gives a command an option. names: others by which it may be given; changes: of what click takes."""
+def click_option(option: Option) -> Callable[[Command], Command]:
+    """Return what gives a command an option."""
 
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         return value if value is None or value == () else option.kind.text(value, option_name(parameter))
 
-    taken = {**option.kind.click, **option.click, **changes}
-    said = names or option.declared or ((option.words, option.parameter) if option.parameter else (option.words,))
+    taken = {**option.kind.click, **option.click}
+    said = option.declared or ((option.words, option.parameter) if option.parameter else (option.words,))
     return click.option(*said, cls=_Grouped, group=option.group, help=option.help, callback=read, **taken)
 
 
