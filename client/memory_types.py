@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputune.client.errors import ConfigError
 from gputune.client.suggestions import near
 from gputune.core.errors import shortened
-from gputune.runtime.context.records import MEMORY_TYPES, GraphRecord, MemoryType, TensorRecord
+
+if TYPE_CHECKING:
+    from gputune.runtime.context.records import GraphRecord, MemoryType, TensorRecord
 
 OPTION = "input_output_tensor_mem_type"
 
@@ -30,6 +32,8 @@ class MemoryTypes:
         """Read "raw", "memhandle", or NAME=TYPE with commas between; NAME is GRAPH:NAME for a tensor of one graph.
         Names may have an equals sign, and one word without may stand for all others. Raises ConfigError that quotes
         what is wrong."""
+        from gputune.runtime.context.records import MEMORY_TYPES  # what help does without
+
         every: MemoryType | None = None
         named: dict[str, MemoryType] = {}
         for word in text.split(","):

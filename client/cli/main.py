@@ -17,7 +17,7 @@ from gputune.client.cli.begun import note_begun
 from gputune.client.cli.say import INTERRUPTED, say
 from gputune.client.cli.usage_errors import line_of_usage
 from gputune.client.errors import GputuneError, OutputError
-from gputune.client.options.originals import with_version
+from gputune.client.options.originals import VERSION, with_version
 
 COMMANDS = {
     "context-binary-generator": (
@@ -78,7 +78,7 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gputune", prog_name="gputune", message="%(prog)s %(version)s")
+@VERSION
 def cli() -> None:
     """Tune the OpenCL kernels of ONNX models for the device that will run them.
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import click
 
 from gputune.client.options.option import ORIGINALS, Kind, Option
-from gputune.core.version import software_version
 
 _BACKENDS = ("libQnnGpu.so", "QnnGpu.dll", "opencl")
 """What the original's backend for GPUs is called, and gputune's own."""
@@ -65,13 +64,15 @@ def refusal(error: click.NoSuchOption) -> str | None:
     return None if instead is None else f"{error.option_name} of the original tool is refused: {instead}"
 
 
+VERSION = click.version_option(package_name="gputune", prog_name="gputune", message="%(prog)s %(version)s")
+
+
 def with_version(command: click.Command) -> click.Command:
     """Return the command, and each command of a group, with an option that says which gputune this is."""
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         with_version(one)
     if not any("--version" in parameter.opts for parameter in command.params):
-        said = click.version_option(message=software_version())
-        said(command)
+        VERSION(command)
     return command
 
 

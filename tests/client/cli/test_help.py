@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gputune.client.cli.context_binary_generator import command as generator
+from gputune.client.cli.main import COMMANDS as MAIN_COMMANDS
 from gputune.client.cli.main import cli
 from tests.client.cli.command_tree import commands
 
@@ -46,30 +47,20 @@ def test_the_first_example_of_all_tunes_for_a_target() -> None:
     assert "gputune context-binary-generator" in example and "--target device:22598" in example
 
 
+LATE = (
+    *("numpy", "onnx", "rich", "adbutils", "cryptography", "dask", "distributed", "gputune.kernels"),
+    *("gputune.client.context", "gputune.client.model", "gputune.client.target", "gputune.client.tuning"),
+    *("gputune.runtime.context.records", "gputune.runtime.devices", "gputune.runtime.native"),
+)
+WHOLE = {"package", "tuning-report", "memory-report", "profile-viewer"}
+"""Commands whose definitions load what they need."""
 LOADED = (
     ("import gputune", ("numpy", "gputune.client", "gputune.runtime")),
-    (
-        "try: cli.main(['context-binary-generator', '--nope'], standalone_mode=False)\nexcept click.NoSuchOption: pass",
-        (
-            *("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops"),
-            *(
-                "numpy",
-                "rich",
-                "gputune.client.context.choice",
-                "gputune.client.generation.generator",
-                "gputune.client.target.client",
-            ),
-        ),
-    ),
     *(
-        (f"cli.get_command(click.Context(cli), '{name}')", ("numpy", "onnx", "adbutils", "gputune.client.tuning.tuner"))
-        for name in (
-            *("model-check", "net-run", "throughput-net-run", "compare", "show-kernel", "performance-cache"),
-            "context-binary-utility",
-        )
+        (f"try: cli.main(['{name}', '--nope'], standalone_mode=False)\nexcept click.NoSuchOption: pass", LATE)
+        for name in sorted({*MAIN_COMMANDS} - WHOLE)
     ),
     ("import gputune.client.cli.net_run", ("adbutils",)),
-    ("cli.get_command(click.Context(cli), 'farm')", ("distributed", "dask", "cryptography")),
 )
 """Steps of one process, and what none of them may load. onnx, the importer and all kernels take more than a second of
 processor time, numpy and adbutils a tenth, of which a person who completes an option has none to lose."""
