@@ -186,6 +186,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/gpus.md": {"gpus": gpus},
     "docs/operators.md": {"operators": operators},
     "docs/options.md": {"keys": interface.config_keys},
+    "docs/python.md": {"arguments": interface.arguments},
     "kernels/README.md": {"counts": kernel_counts},
     "scripts/README.md": {"commands": commands},
     "docs/file_format.md": {"layout": layout, "records": records, "limits": limits},

@@ -76,6 +76,11 @@ def as_arguments(line: str) -> str:
     return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)
 
 
+def told_of(option: Option) -> str:
+    """Return what is said of an argument."""
+    return " ".join(as_arguments(option.python_help or option.help).split())
+
+
 @contextmanager
 def with_arguments() -> Iterator[None]:
     """Reword errors: they say what to do, as the command line does, but in the words of Python."""
@@ -108,7 +113,7 @@ def in_python(
                 return function(**mine, given=given_by(options, rest))
 
         called.__signature__ = shown  # type: ignore[attr-defined]
-        said = (f"{name}: {as_arguments(one.python_help or one.help)}" for name, one in options.items())
+        said = (f"{name}: {told_of(one)}" for name, one in options.items())
         lines = [textwrap.fill(each, 100, initial_indent="    ", subsequent_indent=" " * 8) for each in said]
         called.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Args:", *lines])
         return called

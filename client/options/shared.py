@@ -77,8 +77,8 @@ INPUT_DIMENSIONS = Option(
     f"Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. {_EACH}",
     group=MAIN,
     argument="shapes",
-    python_help="By name, shapes of inputs with dynamic dimensions, or sizes of named dimensions; several make a graph "
-    "each.",
+    python_help="By name, shapes of inputs with dynamic dimensions, or sizes of named dimensions. A list of them makes "
+    'a graph for each: {"past": [0, 1, 2]}.',
 )
 INPUT_VALUE = Option(
     VALUE.removeprefix("--"),
@@ -87,7 +87,8 @@ INPUT_VALUE = Option(
     "elements, or true or false. Repeat it for each input.",
     group=MODEL,
     argument="input_values",
-    python_help='By name, values of inputs that are constants, such as {"sr": 16000}.',
+    python_help='By name, values of inputs that become constants, such as {"sr": 16000}: a number, which fills the '
+    "shape of the input, a list of numbers, or an array of that shape.",
 )
 STATE = Option(
     STATE_OPTION.removeprefix("--"),

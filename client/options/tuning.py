@@ -95,6 +95,8 @@ class TuningOptions:
         group=MAIN,
         told="tuning_budget_seconds",
         argument="budget",
+        python_help='Longest time for the whole call, in seconds or as "10m", but without wait_for_quiet. The next '
+        "call continues where tuning ended.",
     )
     strategy: str = _asked(
         STRATEGY_NAMES[0],
@@ -147,6 +149,8 @@ class TuningOptions:
         "Compare whole contexts again, and ignore the last choice. No task is measured: a task that the "
         f"performance cache does not know is an error, with exit code {CacheMiss.exit_code}.",
         argument="compare_again",
+        python_help="Compare whole contexts again, and ignore the last choice. Raise CacheMiss for a task that the "
+        "performance cache does not know.",
     )
     wait_for_quiet: int | None = _asked(None, *WAIT_FOR_QUIET, told="", argument="wait_for_quiet")
     fail_under: float | None = _asked(

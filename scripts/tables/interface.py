@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import gputune
 from gputune.client.cli.main import cli
 from gputune.client.options.config import KEYS
+from gputune.client.options.python import TUNE, told_of
 
 HELP = "tests/client/cli/help.txt"
 SIGNATURES = "client/api/interface.pyi"
@@ -62,6 +63,15 @@ def config_keys() -> str:
     known = (one for one in KEYS.options if one.key and "file" in one.sections)
     rows = [f"| `{one.key}` | {one.kind.value} | {one.told_key} |" for one in known]
     return "\n".join(["| key | value | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def arguments() -> str:
+    """Return the table of the arguments of `gputune.tune` that are options."""
+    names = [name for name in inspect.signature(gputune.tune).parameters if name in TUNE]
+    return (
+        "\n".join(["| argument | meaning |", "|---|---|", *(f"| `{name}` | {told_of(TUNE[name])} |" for name in names)])
+        + "\n"
+    )
 
 
 def signatures() -> str:
