@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
-from gputune.client.errors import ConfigError
-from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
-from gputune.client.model.graph import Precision
-from gputune.client.model.model_files import combined
-from gputune.client.model.op_packages import in_use, load_packages
+from gputune.client.generation.model_check import any_limits, measured_peaks, told
 from gputune.client.options.python import as_arguments
 from gputune.client.tuning.measuring.peaks import ASSUMED
-from gputune.core.dtypes import FLOAT
-from gputune.core.precision import EXACT
 
 
 @dataclass(frozen=True)
@@ -133,15 +127,9 @@ def check(
     Nothing is tuned. Arguments are the options of `gputune model-check`. Raises ModelError if the whole model is wrong,
     not only single nodes; ConfigError for a wrong argument; TargetError if the device cannot be measured.
     """
-    graphs = combined(pairs_of(shapes, [Path(model)]))
-    if len(graphs) > 1:
-        raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
-    values = values_of(input_values)
     peaks, limits = measured_peaks(given["device"]) if "device" in given else (ASSUMED, any_limits())
-    with in_use(load_packages(given.get("op_packages", ()))):
-        precision = Precision(given.get("precision_mode", ""), quantised=given.get("quantised", EXACT))
-        checked = check_model(Path(model), graphs[0], values, precision, given.get("float64") == FLOAT)
-        return _record(Path(model), describe(checked, peaks, limits))
+    asked = {"input_dimensions": pairs_of(shapes, [Path(model)]), "input_value": values_of(input_values)}
+    return _record(Path(model), told(Path(model), {**given, **asked}, peaks, limits))
 
 
 def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
@@ -168,7 +156,7 @@ def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
     )
 
 
-def _quantised(told: Mapping[str, Any] | None) -> QuantisedNodes | None:
-    if told is None:
+def _quantised(nodes: Mapping[str, Any] | None) -> QuantisedNodes | None:
+    if nodes is None:
         return None
-    return QuantisedNodes(**{**told, "exceptions": tuple(NotExact(**one) for one in told["exceptions"])})
+    return QuantisedNodes(**{**nodes, "exceptions": tuple(NotExact(**one) for one in nodes["exceptions"])})

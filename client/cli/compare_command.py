@@ -42,7 +42,7 @@ SECONDS = 60.0
         Kind(click={"type": click.FloatRange(min=0, min_open=True), "metavar": "S"}),
         "Longest time to compare, in seconds; it ends earlier when it is certain which contender is faster.",
         group=MAIN,
-        click={"default": SECONDS, "show_default": True},
+        shown=SECONDS,
     ),
     INPUT_VALUE,
     DEVICE_OPTION.having(help="Number, or part of the name, of a device in `gputune devices`, or null."),

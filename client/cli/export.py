@@ -14,7 +14,7 @@ from gputune.client.outputs import check_output
 @click.command("export", cls=Grouped)
 @with_options(
     CONTEXT_OPTION.having(help="Context binary, package, or ONNX file with EPContext nodes."),
-    OUTPUT_DIR.having(help="Folder to write: new, or empty.", group=MAIN, click={"required": True, "metavar": "D"}),
+    OUTPUT_DIR.having(help="Folder to write: new, or empty.", group=MAIN, shown=None, click={"required": True}),
 )
 def command(context_binary: Path, output_dir: Path) -> None:
     """Write a folder that builds on its own: the C runtime, a context, and a program that runs it on files.

@@ -11,12 +11,11 @@ import click
 
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
-from gputune.client.input_values import Value
-from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.command_line import Grouped, given_of, with_options
 from gputune.client.options.files import INPUT
 from gputune.client.options.generator import MODEL_CHECK
+from gputune.client.options.shared import PEAKS
 from gputune.core.dtypes import FLOAT
-from gputune.core.precision import EXACT
 
 if TYPE_CHECKING:
     from gputune.client.tuning.measuring.peaks import Peaks
@@ -31,19 +30,7 @@ NAMED = 2
 @click.command("model-check", cls=Grouped)
 @click.argument("model", type=INPUT)
 @with_options(*MODEL_CHECK)
-def command(
-    model: Path,
-    input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
-    input_value: Mapping[str, Value],
-    precision_mode: str | None,
-    float64: str | None,
-    quantised: str | None,
-    as_json: bool,
-    peak_gflops: float | None,
-    peak_gbps: float | None,
-    device: str | None,
-    op_packages: tuple[str, ...],
-) -> None:
+def command(model: Path, as_json: bool, **values: Any) -> None:
     """List the nodes of a model that run, and estimate their cost and the tuning time.
 
     If nodes cannot run, each operator is listed with the reason, the number of its nodes and the nearest form that can
@@ -56,19 +43,10 @@ def command(
     \b
     gputune model-check model.onnx --input_dimensions x=1,3,224,224
     """
-    from gputune.client.generation.model_check import check_model, describe
-    from gputune.client.model.graph import Precision
-    from gputune.client.model.model_files import combined
-    from gputune.client.model.op_packages import in_use, load_packages
+    from gputune.client.generation.model_check import told
 
-    shapes = combined(input_dimensions)
-    if len(shapes) > 1:
-        raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
-    peaks, limits = _device(peak_gflops, peak_gbps, device)
-    with in_use(load_packages(op_packages)):
-        precision = Precision(precision_mode or "", quantised=quantised or EXACT)
-        checked = check_model(model, shapes[0], dict(input_value), precision, float64 == FLOAT)
-        content = describe(checked, peaks, limits)
+    given = given_of(values)
+    content = told(model, given, *_device(given))
     if as_json:
         print_json(content)
     else:
@@ -78,24 +56,22 @@ def command(
         raise click.exceptions.Exit(RUNS_NOT)
 
 
-def _device(gflops: float | None, gbps: float | None, device: str | None) -> tuple[Peaks, DeviceLimits]:
+def _device(given: Mapping[str, Any]) -> tuple[Peaks, DeviceLimits]:
     """Return the peaks that options give, or that a device has, and the limits that spaces are counted for."""
     from gputune.client.generation.model_check import any_limits, measured_peaks
     from gputune.client.progress import reporting
     from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
 
-    given = [name for name, value in (("--peak_gflops", gflops), ("--peak_gbps", gbps)) if value is not None]
-    if device is not None:
-        if given:
-            raise ConfigError(f"{' and '.join(given)}: with --device the peaks are measured; drop one of them")
+    peaks = [one for one in PEAKS if one.name in given]
+    if "device" in given:
+        if peaks:
+            names = " and ".join(one.words for one in peaks)
+            raise ConfigError(f"{names}: with --device the peaks are measured; drop one of them")
         with reporting(sys.stderr, "warn"):
-            return measured_peaks(device)
-    limits = any_limits()
-    if gflops is not None and gbps is not None:
-        return Peaks(gflops, gbps, "given"), limits
-    if given:
-        raise ConfigError(f"{given[0]}: a roofline has two slopes; give --peak_gflops and --peak_gbps")
-    return ASSUMED, limits
+            return measured_peaks(given["device"])
+    if len(peaks) == 1:
+        raise ConfigError(f"{peaks[0].words}: a roofline has two slopes; give --peak_gflops and --peak_gbps")
+    return Peaks(given["peak_gflops"], given["peak_gbps"], "given") if peaks else ASSUMED, any_limits()
 
 
 def _lines(content: Mapping[str, Any]) -> Iterator[str]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gputune.client.cli.say import print_json, say
-from gputune.client.folders import default_performance_cache_dir
-from gputune.client.input_values import Value
 from gputune.client.options.command_line import Grouped, given_of, with_options
-from gputune.client.options.config import AskedPrecision, Config
 from gputune.client.options.files import INPUT
 from gputune.client.options.generator import MODEL_OPTION
 from gputune.client.options.kinds import file, text
@@ -32,8 +28,6 @@ from gputune.client.options.shared import (
     connection,
 )
 from gputune.client.options.tasks import parse_configuration, parse_patterns
-from gputune.client.options.tuning import TuningOptions
-from gputune.core.precision import EXACT
 
 if TYPE_CHECKING:
     from gputune.client.generation.kernels import Chosen
@@ -50,7 +44,7 @@ if TYPE_CHECKING:
         "tuned: the winner in the performance cache, measured alone; without a winner, the default. NAME=VALUE,...: "
         "your own, as in --pin, with a value for every parameter.",
         group=MAIN,
-        click={"default": "tuned", "show_default": True},
+        shown="tuned",
     ),
     VALUES_OF_MODELS,
     PRECISION_MODE.having(
@@ -64,21 +58,7 @@ if TYPE_CHECKING:
     DEVICE_TIER,
     *connection(),
 )
-def command(
-    task: str,
-    model: Path,
-    input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
-    input_value: Mapping[str, Value],
-    precision_mode: str | None,
-    quantised: str | None,
-    configuration: str,
-    as_json: bool,
-    op_packages: tuple[str, ...],
-    device: str | None,
-    performance_cache_dir: Path | None,
-    device_tier: str | None,
-    **connection: Any,
-) -> None:
+def command(task: str, configuration: str, as_json: bool, **values: Any) -> None:
     """Print the OpenCL source of a task's kernels, and how they are launched.
 
     TASK is a pattern as in --tasks of context-binary-generator: an op (Conv), a title ('Conv 1a2b3c4d5e'), the
@@ -89,33 +69,18 @@ def command(
     gputune show-kernel /head/conv --model model.onnx
     gputune show-kernel Conv --model model.onnx --configuration default > conv.cl
     """
-    from gputune.client.generation.generator import GenerationRequest, show_kernels
+    from gputune.client.generation.generator import show_kernels
     from gputune.client.generation.kernels import fields_of, lines_of
-    from gputune.client.model.model_files import model_files
+    from gputune.client.generation.request import requested
     from gputune.client.progress import reporting
-    from gputune.client.target.connecting import asked_connection
-    from gputune.client.tuning.search.effort import EFFORTS
 
-    asked = asked_connection(given_of(connection))
-    request = GenerationRequest(
-        models=model_files([model], input_dimensions, dict(input_value)),
-        binary_file=Path(),
-        config=Config(precision=AskedPrecision(precision_mode, quantised=quantised or EXACT)),
-        effort=EFFORTS["quick"],  # the least that tunes: whatever was tuned is a winner for it
-        performance_cache_dir=performance_cache_dir or default_performance_cache_dir(),
-        target=asked.target,
-        device=device,
-        device_tier=device_tier,
-        credentials=asked.credentials,
-        adb=asked.adb,
-        tuning=TuningOptions(only=parse_patterns(task, "TASK")),
-        op_packages=op_packages,
-        log_level="warn",
-    )
+    asked = {"model": [values["model"]], "tasks": parse_patterns(task, "TASK")}
+    asked["tuning_effort"] = "quick"  # the least that tunes: whatever was tuned is a winner for it
+    request = requested({**given_of(values), **asked}, Path(), log_level="warn")
     with reporting(sys.stderr, "warn"):
         kernels = show_kernels(request, os.environ, _chosen(configuration))
     if as_json:
-        print_json({"model": str(model), "kernels": fields_of(kernels)})
+        print_json({"model": str(values["model"]), "kernels": fields_of(kernels)})
         return
     for line in lines_of(kernels):
         say(line)

@@ -15,7 +15,9 @@ from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Precision
 from gputune.client.model.importer import Value, import_nodes, load, told_value
 from gputune.client.model.lowering import refusals_of
+from gputune.client.model.model_files import combined
 from gputune.client.model.nearest import nearest_form
+from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.parts import Cut, cut_of, described
 from gputune.client.model.plan import Plan, Task
 from gputune.client.report.problems import words
@@ -25,6 +27,7 @@ from gputune.client.tuning.search.effort import EFFORTS, Effort, finalists_for, 
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.dtypes import FLOAT
 from gputune.core.identity import DeviceIdentity
+from gputune.core.precision import EXACT
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Work
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -122,6 +125,19 @@ def measured_peaks(device: str) -> tuple[Peaks, DeviceLimits]:
     Raises TargetError."""
     with choose_target(None, os.environ, device) as target, target.connect() as client:
         return measured(client), device_limits(DeviceIdentity.from_dict(client.device))
+
+
+def told(model: Path, given: Mapping[str, Any], peaks: Peaks, limits: DeviceLimits) -> dict[str, Any]:
+    """Return the content of --json for what options ask, given by their names. Raises ConfigError, and as `check_model`
+    does."""
+    shapes = combined(given.get("input_dimensions", ()))
+    if len(shapes) > 1:
+        raise ConfigError("--input_dimensions: a model is checked for one shape at a time; give one for each input")
+    with in_use(load_packages(given.get("op_packages", ()))):
+        precision = Precision(given.get("precision_mode", ""), quantised=given.get("quantised", EXACT))
+        narrow = given.get("float64") == FLOAT
+        checked = check_model(model, shapes[0], given.get("input_value", {}), precision, narrow)
+        return describe(checked, peaks, limits)
 
 
 def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, Any]:

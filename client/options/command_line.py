@@ -53,7 +53,8 @@ def click_option(option: Option) -> Callable[[Command], Command]:
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         return value if value is None or value == () else option.kind.text(value, option_name(parameter))
 
-    taken = {**option.kind.click, **option.click}
+    default = {} if option.shown is None else {"default": option.shown, "show_default": True}
+    taken = {**option.kind.click, **option.click, **default}
     said = option.declared or ((option.words, option.parameter) if option.parameter else (option.words,))
     return click.option(*said, cls=_Grouped, group=option.group, help=option.help, callback=read, **taken)
 

@@ -25,7 +25,7 @@ SCHEDULER = Option(
     "Address of the farm's scheduler. A scheduler on another machine needs certificates (`gputune farm init`); "
     "tls://HOST:PORT uses them on this machine as well.",
     group=MAIN,
-    click={"default": f"127.0.0.1:{SCHEDULER_PORT}", "show_default": True},
+    shown=f"127.0.0.1:{SCHEDULER_PORT}",
 )
 INIT = (
     Option(
@@ -39,21 +39,17 @@ INIT = (
 SERVED = (
     Option(
         "host",
-        text("HOST", default="127.0.0.1", show_default=True),
+        text("HOST"),
         "Address to listen on. An address that other machines can reach needs certificates.",
+        shown="127.0.0.1",
     ),
-    Option(
-        "port",
-        _PORT,
-        "TCP port; 0 picks a free one.",
-        click={"default": SCHEDULER_PORT, "show_default": True},
-    ),
+    Option("port", _PORT, "TCP port; 0 picks a free one.", shown=SCHEDULER_PORT),
     Option("tls", FLAG, "Use certificates on this machine's own addresses as well."),
     Option(
         "dashboard_port",
         _PORT,
         "Port of Dask's own dashboard, on 127.0.0.1 only, if bokeh is installed; 0 for no dashboard.",
-        click={"default": DASHBOARD_PORT, "show_default": True},
+        shown=DASHBOARD_PORT,
     ),
     FARM_DIR,
 )
@@ -94,7 +90,7 @@ TUNE = (
         text("GLOB[,...]"),
         "Device tiers to tune for, by the names in `gputune farm status`.",
         group=MAIN,
-        click={"default": "*", "show_default": True},
+        shown="*",
     ),
     Option("count", at_least(1), "Most devices of each tier to use.  [default: all]", group=DEVICE),
     shared.TUNING_EFFORT,
@@ -118,7 +114,7 @@ TUNE = (
     *WISHES,
     shared.PERFORMANCE_CACHE_DIR,
     *shared.PERF_PROFILE,
-    SCHEDULER.having(help="Use the devices of this farm.", click={}),
+    SCHEDULER.having(help="Use the devices of this farm.", shown=None),
     shared.DEVICE_OPTION.having(
         help="Without --scheduler: use this device of this machine. Repeat it for several devices.",
         group=MAIN,

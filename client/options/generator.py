@@ -66,7 +66,7 @@ MEMORY = Option(
     "allocates no memory for them. NAME=memhandle,... sets single tensors, GRAPH:NAME a tensor of one graph. The "
     "context runs with either kind in any case.",
     group=MODEL,
-    click={"default": "raw", "show_default": True},
+    shown="raw",
 )
 VERIFY = Option(
     "verify",

@@ -54,8 +54,9 @@ class Option:
     it has no effect; key_help: what is said of it, in place of the help; only_key: it is no option of a command line.
     argument: its name in Python, "" if it is none; python_help: what is said of it, in place of the help.
     of: the field of its record; decides: it decides what is measured. told: its name in the configuration that a
-    context keeps; sparse: it is told only if it is given. click: what click.option takes besides; parameter: how a
-    command calls it, if not by its name; declared: as click declares its names, if there are several.
+    context keeps; sparse: it is told only if it is given. shown: what a command gets without it, as help shows.
+    click: what click.option takes besides; parameter: how a command calls it, if not by its name; declared: as click
+    declares its names, if there are several.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Option:
     only_key: bool = False
     parameter: str = ""
     declared: tuple[str, ...] = ()
+    shown: Any = None
     click: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -74,7 +74,7 @@ class RunOptions:
         file(OUTPUT_FOLDER),
         "Folder for the outputs: Result_N/NAME.raw, where N is the line of the input list, from 0; with several "
         "contexts CONTEXT/Result_N/NAME.raw, by the names of their files.",
-        click={"default": Path("output"), "show_default": True},
+        shown=Path("output"),
         group=MAIN,
     )
     num_inferences: int | None = option(
@@ -93,8 +93,9 @@ class RunOptions:
     )
     warmup: int = option(
         0,
-        at_least(0, metavar="N", default=0, show_default=True),
+        at_least(0, metavar="N"),
         "Number of inferences to run first; they are neither counted nor written.",
+        shown=0,
         group=INFERENCES,
     )
     wait_for_quiet: int | None = same(shared.WAIT_FOR_QUIET, None, group=INFERENCES)
@@ -138,7 +139,7 @@ class RunOptions:
         "context.",
         key=True,
         sections=("context",),
-        click={"default": "permissive", "show_default": True},
+        shown="permissive",
         group=DEVICE,
     )
     profiling_level: str | None = option(

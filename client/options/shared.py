@@ -41,7 +41,7 @@ LOG_LEVEL = Option(
     "log_level",
     choice(*LEVELS),
     "Print messages of this level and above.",
-    click={"default": "info", "show_default": True},
+    shown="info",
 )
 JSON = Option("json", FLAG, "Print JSON for tools.", parameter="as_json")
 SUMMARY_JSON = Option(
@@ -54,7 +54,7 @@ OUTPUT_DIR = Option(
     "Folder for the context binary.",
     group=FILES,
     argument="output",
-    click={"default": Path("output"), "show_default": True},
+    shown=Path("output"),
 )
 CONTEXT_OPTION = Option(
     "context_binary",
