@@ -18,7 +18,7 @@ from gputune.client.options.shared import LOG_LEVEL
 from gputune.client.outputs import check_output
 from gputune.client.progress import reporting
 from gputune.client.viewer.analysis.compare import compare as compared
-from gputune.client.viewer.config_file import read_features
+from gputune.client.viewer.features import read_features
 from gputune.client.viewer.outputs import FORMS, check_wish, files_beside, kind_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
 from gputune.client.viewer.readers import BUILT_IN, reader_named

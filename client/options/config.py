@@ -352,7 +352,7 @@ KEYS = Keys(
         "tuning_effort": "the effort is an option, --tuning_effort; leave the key out",
         "perf_hint": f"clocks are an option, --perf_profile NAME: {PERF_HINTS}",
         "cache_compatibility_mode": f"{_LOADING} --cache_compatibility_mode",
-        "num_max_events": f"{_LOADING} it in its --config_file",
+        "num_max_events": f"{_LOADING} a --config_file with it",
         "graph_priority": "queues have the normal priority; leave it out",
         "is_persistent_binary": "a context is read from its file part by part, and no copy of it is kept; leave it out",
         "async_execute_queue_depth": "inferences of one context follow one another; leave it out",

@@ -71,11 +71,11 @@ def _pins_of_file(value: Any, key: str) -> dict[str, dict[str, int]]:
     for pattern, configuration in by_name(value, key, form).items():
         (clean,) = clean_patterns([pattern], key)
         if clean in found:
-            raise ConfigError(f"{key} pins {clean!r} twice")
+            raise ConfigError(f"{key}: {clean!r} is pinned twice")
         if not isinstance(configuration, dict) or any(type(number) is not int for number in configuration.values()):
             raise wrong_kind(value, key, form)
         if not configuration:
-            raise ConfigError(f"{key} pins {pattern!r} to nothing; give it a value for each parameter")
+            raise ConfigError(f"{key}: {pattern!r} is pinned to nothing; give it a value for each parameter")
         found[clean] = configuration
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import write_json, write_text
 from gputune.client.progress import Progress
-from gputune.client.viewer.config_file import Features
+from gputune.client.viewer.features import Features
 from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.sections.document import page_of
 from gputune.client.viewer.summary import summary_of

@@ -14,7 +14,7 @@ from typing import Protocol
 from gputune.client.errors import ConfigError
 from gputune.client.progress import Progress
 from gputune.client.suggestions import instead
-from gputune.client.viewer.config_file import Features
+from gputune.client.viewer.features import Features
 from gputune.client.viewer.outputs import write_output
 from gputune.client.viewer.profile import Profile
 

@@ -7,7 +7,7 @@ import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.progress import SILENT
-from gputune.client.viewer.config_file import Features
+from gputune.client.viewer.features import Features
 from gputune.client.viewer.outputs import write_output
 from gputune.client.viewer.readers import GROUP, reader_named
 from tests.client.viewer.made_up_profiles import rich_profile

@@ -23,7 +23,7 @@ import msgpack
 
 from gputune.client.cli.profile_viewer import command
 from gputune.client.errors import GputuneError
-from gputune.client.viewer.config_file import NAMES
+from gputune.client.viewer.features import NAMES
 from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.schematic import KIND, VERSION
 from gputune.runtime.profiling.log import LogWriter, Record
