@@ -4,27 +4,29 @@ from typing import Any
 
 import click
 
-from gputune.client.options.files import CONTEXT_BINARY, CONTEXTS, MODEL, OUTPUT
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.files import CONTEXTS, MODEL, OUTPUT
+from gputune.client.options.kinds import FLAG, file
+from gputune.client.options.option import Option
+from gputune.client.options.shared import CONTEXT_OPTION, JSON
 
 
-@click.command("context-binary-utility")
-@click.option(
-    *CONTEXT_BINARY,
-    type=CONTEXTS,
-    metavar="FILE[,...]",
-    required=True,
-    help="Context binary, or several separated by commas, to see what memory they need as a group. In a list, put a "
-    "path with a comma in double quotes.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for tools: all that the headers say.")
-@click.option("--json_file", type=OUTPUT, help="Also write that JSON to a file.")
-@click.option("--compatibility", is_flag=True, help="Also show how it fits each device of this machine.")
-@click.option(
-    "--check",
-    type=MODEL,
-    metavar="MODEL",
-    help="Check that the context is of this ONNX model; the other options are not needed. If it was made from another "
-    "file, its inputs, outputs and results are compared on this machine.",
+@click.command("context-binary-utility", cls=Grouped)
+@with_options(
+    CONTEXT_OPTION.having(
+        kind=file(CONTEXTS, "FILE[,...]"),
+        help="Context binary, or several separated by commas, to see what memory they need as a group. In a list, put "
+        "a path with a comma in double quotes.",
+    ),
+    JSON.having(help="Print JSON for tools: all that the headers say."),
+    Option("json_file", file(OUTPUT), "Also write that JSON to a file."),
+    Option("compatibility", FLAG, "Also show how it fits each device of this machine."),
+    Option(
+        "check",
+        file(MODEL, "MODEL"),
+        "Check that the context is of this ONNX model; the other options are not needed. If it was made from another "
+        "file, its inputs, outputs and results are compared on this machine.",
+    ),
 )
 def command(**values: Any) -> None:
     """Show what a context binary contains.

@@ -43,7 +43,7 @@ COMMANDS = {
     "farm": ("farm.farm", "Tune many models on many devices."),
     "tuning-report": ("tuning_report", "Write a page about what tuning has measured."),
     "memory-report": ("memory_report", "Write a page about where the tensors of a context lie in memory."),
-    "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),
+    "profile-viewer": ("profile_viewer_command", "Show where the time of profiled inferences went."),
     "power": ("power_command", "Show which clocks can be controlled, and what perf profiles write."),
     "devices": ("devices", "List the OpenCL devices, and test them."),
     "completion": ("completion", "Print a script that completes gputune in your shell."),

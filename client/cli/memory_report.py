@@ -5,19 +5,17 @@ from pathlib import Path
 import click
 
 from gputune.client.cli.say import print_json, say
-from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
-from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.shared import CONTEXT_OPTION, JSON, OUTPUT_FILE
 from gputune.client.outputs import check_output
-from gputune.client.report.memory import read_memory
-from gputune.client.report.writer import write_memory_page
 
 
-@click.command("memory-report")
-@click.option(*CONTEXT_BINARY, type=CONTEXT, required=True, metavar="F", help="Context binary.")
-@click.option("--output", type=OUTPUT, metavar="F", help="Page to write, such as memory.html.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the content of the page as JSON for tools, on standard output."
+@click.command("memory-report", cls=Grouped)
+@with_options(
+    CONTEXT_OPTION,
+    OUTPUT_FILE.having(help="Page to write, such as memory.html."),
+    JSON.having(help="Print the content of the page as JSON for tools, on standard output."),
 )
 def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
     """Write a page that shows where each tensor of a context lies in the arenas, and when. It needs no network.
@@ -28,6 +26,10 @@ def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
     \b
     gputune memory-report --context_binary out/m.bin --output memory.html
     """
+    from gputune.client.device_errors import device_errors  # what a wrong option does without
+    from gputune.client.report.memory import read_memory
+    from gputune.client.report.writer import write_memory_page
+
     if output is None and not as_json:
         raise ConfigError("nothing to make: give --output memory.html for the page, or --json for its numbers")
     if output is not None:

@@ -1,6 +1,5 @@
-"""Define the command `gputune profile-viewer`."""
+"""Show profiles as `gputune profile-viewer` asks for it."""
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,126 +11,46 @@ from rich.table import Table
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
-from gputune.client.options.command_line import click_option
-from gputune.client.options.files import INPUT, INPUTS, OUTPUT, files_of_command
-from gputune.client.options.shared import LOG_LEVEL
+from gputune.client.options.files import files_of_command
+from gputune.client.options.viewer import BUILT_IN, SLOWER, ViewerOptions, read_features
 from gputune.client.outputs import check_output
 from gputune.client.progress import reporting
 from gputune.client.viewer.analysis.compare import compare as compared
-from gputune.client.viewer.features import read_features
-from gputune.client.viewer.outputs import FORMS, check_wish, files_beside, kind_of
+from gputune.client.viewer.outputs import check_wish, files_beside, kind_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
-from gputune.client.viewer.readers import BUILT_IN, reader_named
+from gputune.client.viewer.readers import reader_named
 from gputune.core.errors import MalformedLog
 from gputune.runtime.profiling.log import Log
 
-SLOWER = 12
-"""The exit code where something is slower than --fail_over allows."""
 MOST_ROWS = 10
 MOST_PHASES = 50
 _NAME_CHARACTERS = 40
 
 
-def _percentage(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Return a text such as 5% as a share."""
-    if value is None:
-        return None
-    if not (found := re.fullmatch(r"(\d{1,4}(?:\.\d{1,6})?) ?%", value.strip())):
-        raise click.BadParameter(f"{value!r} is no percentage; give it as 5%")
-    return float(found[1]) / 100
-
-
-@click.command("profile-viewer")
-@click.option(
-    "--input_log",
-    type=INPUTS,
-    metavar="FILE[,...]",
-    required=True,
-    help="Profile log, gputune-profiling-data.log, or several separated by commas. In a list, put a path with a comma "
-    "in double quotes.",
-)
-@click.option(
-    "--schematic",
-    type=INPUT,
-    metavar="F",
-    help="MODEL_schematic.bin, which context-binary-generator writes next to the context.",
-)
-@click.option(
-    "--config_file",
-    "--config",
-    "config",
-    type=INPUT,
-    metavar="F",
-    help='JSON file that turns features on or off, such as {"features": {"runtrace": false}}.',
-)
-@click.option(
-    "--output",
-    type=OUTPUT,
-    metavar="F",
-    help=f"File to write; its name decides the format: {FORMS}.  [default: the terminal]",
-)
-@click.option(
-    "--zoom_start", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that end before this time."
-)
-@click.option(
-    "--zoom_end", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that begin after this time."
-)
-@click.option(
-    "--reader",
-    default=BUILT_IN,
-    metavar="NAME",
-    show_default=True,
-    help="Reader that writes the file; others can be installed.",
-)
-@click.option("--compare", type=INPUT, metavar="F", help="An earlier log: show what is slower or faster than there.")
-@click.option(
-    "--fail_over",
-    callback=_percentage,
-    metavar="N%",
-    help=f"With --compare: end with exit code {SLOWER} if anything is slower by more than this, with certainty.",
-)
-@click_option(LOG_LEVEL)
-def command(
-    input_log: list[Path],
-    schematic: Path | None,
-    config: Path | None,
-    output: Path | None,
-    zoom_start: float | None,
-    zoom_end: float | None,
-    reader: str,
-    compare: Path | None,
-    fail_over: float | None,
-    log_level: str,
-) -> None:
-    """Show where the time of profiled inferences went: as a trace, a page, a table, or a summary on the terminal.
-
-    --zoom_start and --zoom_end are in milliseconds after the beginning of the first log.
-
-    \b
-    gputune profile-viewer --input_log profilelogs/gputune-profiling-data.log \\
-        --schematic out/m_schematic.bin --output chrometrace.json
-    """
-    chosen = reader_named(reader)
-    if fail_over is not None and compare is None:
+def show_profiles(asked: ViewerOptions) -> None:
+    """Show or write what options ask for. Raises GputuneError."""
+    chosen, output, features = reader_named(asked.reader), asked.output, None
+    if asked.fail_over is not None and asked.compare is None:
         raise ConfigError("--fail_over is for --compare: give the log that the new one must not be slower than")
     if output is not None:
-        if reader == BUILT_IN:
+        if asked.reader == BUILT_IN:
             kind_of(output)
         check_output(output)
-    features = None if config is None else read_features(config)
-    with log_errors(), reporting(sys.stderr, log_level) as progress:
-        profile = open_profile(input_log, schematic, (zoom_start, zoom_end))
+    if asked.config_file is not None:
+        features = read_features(asked.config_file)
+    with log_errors(), reporting(sys.stderr, asked.log_level) as progress:
+        profile = open_profile(asked.input_log, asked.schematic, (asked.zoom_start, asked.zoom_end))
         if output is not None:
-            if reader == BUILT_IN:
+            if asked.reader == BUILT_IN:
                 check_wish(profile, features, output)
                 for path in files_beside(profile, features, output):
                     files_of_command().write(path, "a file next to --output,")
             for path in chosen(profile, features, output, progress):
                 say(f"{path}: {path.stat().st_size / 1e6:.3f} MB")
-        elif compare is None:
+        elif asked.compare is None:
             _show(profile)
-        if compare is not None:
-            _compare(profile, compare, fail_over)
+        if asked.compare is not None:
+            _compare(profile, asked.compare, asked.fail_over)
 
 
 @contextmanager

@@ -1,60 +1,41 @@
 """Define the command `gputune tuning-report`."""
 
-import dataclasses
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from gputune.cache import CacheError, cache_files
 from gputune.client.cli.say import print_json, say
-from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.options.caches import read_cache
-from gputune.client.options.command_line import click_option
-from gputune.client.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT
-from gputune.client.options.shared import DEVICE_TIER, FOLDER_DEFAULT, PERFORMANCE_CACHE_DIR
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.shared import (
+    CONTEXT_OPTION,
+    DEVICE_TIER,
+    FOLDER_DEFAULT,
+    JSON,
+    OUTPUT_FILE,
+    PEAKS,
+    PERFORMANCE_CACHE_DIR,
+)
 from gputune.client.outputs import check_output
-from gputune.client.report.gather import Peak
-from gputune.client.report.writer import read_report, write_page
-from gputune.runtime.context.format import read_header
 
 
-def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Check a value of --peak_gflops or --peak_gbps."""
-    if value is not None and not 0 < value <= 1e12:
-        raise click.BadParameter(f"{value:g} is not a device's peak: give a number above 0")
-    return value
-
-
-@click.command("tuning-report")
-@click_option(
-    PERFORMANCE_CACHE_DIR.having(
-        help=f"Folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}", parameter="cache"
-    )
-)
-@click.option(
-    *CONTEXT_BINARY,
-    type=CONTEXT,
-    metavar="F",
-    help="Context binary: its launches weight the tasks, and its device selects the file in the folder.",
-)
-@click_option(DEVICE_TIER.having(help="File in the folder: a tier of `gputune performance-cache list`."))
-@click.option("--output", type=OUTPUT, metavar="F", help="Page to write, such as report.html.")
-@click.option(
-    "--peak_gflops",
-    type=float,
-    callback=_peak,
-    help="Peak of the device, in 10^9 operations per second, for the rooflines.",
-)
-@click.option(
-    "--peak_gbps", type=float, callback=_peak, help="Peak memory bandwidth of the device, in 10^9 bytes per second."
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the content of the page as JSON for tools, on standard output."
+@click.command("tuning-report", cls=Grouped)
+@with_options(
+    CONTEXT_OPTION.having(
+        help="Context binary: its launches weight the tasks, and its device selects the file in the folder.", click={}
+    ),
+    OUTPUT_FILE.having(help="Page to write, such as report.html."),
+    *PEAKS,
+    PERFORMANCE_CACHE_DIR.having(help=f"Folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}"),
+    DEVICE_TIER.having(help="File in the folder: a tier of `gputune performance-cache list`."),
+    JSON.having(help="Print the content of the page as JSON for tools, on standard output."),
 )
 def command(
-    cache: Path | None,
+    performance_cache_dir: Path | None,
     context_binary: Path | None,
     device_tier: str | None,
     output: Path | None,
@@ -71,20 +52,25 @@ def command(
     \b
     gputune tuning-report --context_binary out/m.bin --output report.html
     """
+    from gputune.client.device_errors import device_errors  # what a wrong option does without
+    from gputune.client.report.gather import Peak
+    from gputune.client.report.writer import read_report, write_page
+    from gputune.runtime.context.format import read_header
+
     if output is None and not as_json:
         raise ConfigError("nothing to make: give --output report.html for the page, or --json for its numbers")
     if output is not None:
         check_output(output)
     with device_errors(context_binary):
         wanted = device_tier or (read_header(context_binary).tier if context_binary else None)
-        path = _cache_file(cache or default_performance_cache_dir(), device_tier, wanted)
+        path = _cache_file(performance_cache_dir or default_performance_cache_dir(), device_tier, wanted)
         read_cache(path, "--performance_cache_dir")
         report = read_report(path, context_binary, Peak(peak_gflops, peak_gbps))
     if output is not None:
         write_page(report, output)
         say(f"wrote {output}", err=as_json)
     if as_json:
-        print_json(dataclasses.asdict(report))
+        print_json(asdict(report))
     for note in report.notes:
         say(f"warning: {note}", err=True)
 

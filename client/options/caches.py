@@ -1,16 +1,25 @@
 """Find the performance caches that options and arguments name."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gputune.cache import CacheError, cache_files, with_companions
+from gputune.client.folders import default_performance_cache_dir
 from gputune.client.options.completion import files_or_tiers
 from gputune.client.options.files import FileText, files_of_command
+from gputune.client.options.shared import PERFORMANCE_CACHE_DIR
 from gputune.core.tier import SUFFIX
 
-only_file_argument = click.argument("file_or_tier", type=FileText(), required=False, shell_complete=files_or_tiers)
-"""The file that a command reads; it may be left out where a folder has only one."""
+FOLDER = PERFORMANCE_CACHE_DIR.having(click={"default": default_performance_cache_dir})
+"""The folder for commands that are about caches."""
+
+
+def cache_argument(name: str = "file_or_tier", **more: Any) -> Callable[..., Any]:
+    """Return what gives a command an argument for find_file."""
+    return click.argument(name, type=FileText(), shell_complete=files_or_tiers, **more)
 
 
 def find_file(file_or_tier: str | None, folder: Path) -> Path:

@@ -11,6 +11,8 @@ from gputune.client.options.files import option_name
 from gputune.client.options.option import GROUPS, OTHER, Option
 
 Command = Callable[..., Any]
+FEW = 10
+"""Options and arguments that are read at a glance, without headings."""
 
 
 class _Grouped(click.Option):
@@ -22,18 +24,19 @@ class _Grouped(click.Option):
 
 
 class Grouped(click.Command):
-    """A command whose help has its options by group, if it has more than one."""
+    """A command whose help has its options by group, if there are many."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options."""
-        shown: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
-        for one in self.get_params(ctx):
-            if isinstance(one, click.Option) and (record := one.get_help_record(ctx)) is not None:
-                shown[getattr(one, "group", OTHER)].append(record)
-        used = {group: records for group, records in shown.items() if records}
-        for group, records in used.items():
-            with formatter.section(group if len(used) > 1 else "Options"):
-                formatter.write_dl(records)
+        if len(self.params) <= FEW:
+            super().format_options(ctx, formatter)
+            return
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        shown = [(getattr(one, "group", OTHER), one.get_help_record(ctx)) for one in options]
+        for group in GROUPS:
+            if records := [record for its, record in shown if its == group and record is not None]:
+                with formatter.section(group):
+                    formatter.write_dl(records)
 
 
 def with_options(*options: Option) -> Callable[[Command], Command]:

@@ -119,6 +119,7 @@ def _of(field_name: str, said: dict[str, Any]) -> Option:
 
 
 def over(record: Record, given: Mapping[str, Any]) -> Record:
-    """Return a record with what is given, by the names of options, in the place of its fields."""
-    changes = {each.of: given[each.name] for each in options_of(type(record)) if each.name in given}
+    """Return a record with what is given, by the names that a command gets, in the place of its fields."""
+    names = {each.of: each.parameter or each.name for each in options_of(type(record))}
+    changes = {field_name: given[name] for field_name, name in names.items() if name in given}
     return cast(Record, replace(cast(Any, record), **changes))

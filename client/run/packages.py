@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.client.context.verifying.exactness import quantised_graphs
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.model.graph import kind_of
 from gputune.client.outputs import writing
@@ -17,7 +18,7 @@ from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.package import Package, is_package, open_package
 from gputune.runtime.context.packing import Packing, packing_of, same_device, write_package
-from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.discovery import DeviceReport, discover
 from gputune.runtime.loading.verdict import choices
 
 
@@ -81,6 +82,12 @@ def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> 
         )
     listed = {**asdict(packing_of(index, package.nbytes)), "contexts": contexts}
     return listed if reports is None else listed | {"compatibility": _compatibility(package, reports)}
+
+
+def listed(path: Path, compatibility: bool = False) -> dict[str, Any]:
+    """Return what listing() gives for a file. compatibility: with the devices of this machine. Raises GputuneError."""
+    with device_errors(path), open_package(path) as package:
+        return listing(package, discover() if compatibility else None)
 
 
 def in_several_modes(listed: Mapping[str, Any]) -> Iterator[str]:

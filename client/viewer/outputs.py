@@ -8,9 +8,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from gputune.client.errors import ConfigError
+from gputune.client.options.viewer import FORMS, Features
 from gputune.client.outputs import write_json, write_text
 from gputune.client.progress import Progress
-from gputune.client.viewer.features import Features
 from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.sections.document import page_of
 from gputune.client.viewer.summary import summary_of
@@ -24,8 +24,6 @@ from gputune.core.logs import printable
 log = logging.getLogger(__name__)
 
 CHROME_TRACE, PAGE, TABLE, SUMMARY = "chrometrace", "html", "csv", "json"
-FORMS = "*trace*.json (for Perfetto and chrome://tracing), *.html, *.csv, any other *.json (a summary)"
-"""What names of files mean, for people."""
 NAME_CHARACTERS = 100
 SCHEMATIC_COMMAND = "gputune context-binary-generator ... --profiling_level qhas"
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Protocol
 
 from gputune.client.errors import ConfigError
+from gputune.client.options.viewer import BUILT_IN, Features
 from gputune.client.progress import Progress
 from gputune.client.suggestions import instead
-from gputune.client.viewer.features import Features
 from gputune.client.viewer.outputs import write_output
 from gputune.client.viewer.profile import Profile
 
 GROUP = "gputune.profile_readers"
-BUILT_IN = "optrace"
 _LIBRARIES = (".so", ".dll", ".dylib")
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.options.config import read_config
+from gputune.client.options.viewer import read_features
 from gputune.client.run.throughput.config import read_plan
-from gputune.client.viewer.features import read_features
 
 READERS: dict[str, Callable[[Path], object]] = {
     "generator": read_config,

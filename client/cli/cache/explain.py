@@ -7,17 +7,16 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.cache.shared import TASK
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
-from gputune.client.options.command_line import Grouped, click_option, given_of, with_options
+from gputune.client.options.command_line import Grouped, given_of, with_options
 from gputune.client.options.generator import EXPLAINED
 from gputune.client.options.shared import JSON
 
 
 @click.command("explain", cls=Grouped)
-@with_options(*EXPLAINED)
-@click.option("--task", "prefix", default="", metavar="DIGEST", help="Show only tasks whose digest begins with this.")
-@click_option(JSON)
+@with_options(*EXPLAINED, TASK, JSON)
 def explain(prefix: str, as_json: bool, **values: Any) -> None:
     """Show what a generation with the same options would do for each task of a model, and why.
 
@@ -41,9 +40,7 @@ def explain(prefix: str, as_json: bool, **values: Any) -> None:
     with reporting(sys.stderr, level):
         explained = explain_generation(requested(given_of(values), Path(), log_level=level), os.environ)
     verdicts = {
-        task: verdict
-        for task, verdict in explained.verdicts.items()
-        if task_key(task).digest.startswith(prefix.lower())
+        task: verdict for task, verdict in explained.verdicts.items() if task_key(task).digest.startswith(prefix)
     }
     models = ",".join(map(str, values["model"]))
     if not verdicts:

@@ -9,43 +9,36 @@ from typing import Any
 import click
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
-from gputune.client.cli.cache.shared import size_words, time_words, warned, words
+from gputune.client.cli.cache.shared import TASK, size_words, time_words, warned, words
 from gputune.client.cli.say import print_json, say, say_wrapped
-from gputune.client.folders import default_performance_cache_dir
-from gputune.client.options.caches import find_file, only_file_argument
-from gputune.client.options.command_line import click_option
-from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
+from gputune.client.options.caches import FOLDER, cache_argument, find_file
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.shared import JSON
 from gputune.core.statuses import OK
 
 
-@click.command("list")
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
-def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
+@click.command("list", cls=Grouped)
+@with_options(FOLDER, JSON)
+def list_files(performance_cache_dir: Path, as_json: bool) -> None:
     """List the cache files of a folder, one file for each device tier."""
-    folder = performance_cache_dir or default_performance_cache_dir()
-    files = [_file_entry(path) for path in cache_files(folder)]
+    files = [_file_entry(path) for path in cache_files(performance_cache_dir)]
     if as_json:
-        print_json({"performance_cache_dir": str(folder), "files": files})
+        print_json({"performance_cache_dir": str(performance_cache_dir), "files": files})
     elif not files:
-        say(f"no performance cache in {folder}: tuning a model makes one")
+        say(f"no performance cache in {performance_cache_dir}: tuning a model makes one")
     else:
-        _list_files(folder, files)
+        _list_files(performance_cache_dir, files)
 
 
-@click.command("show")
-@only_file_argument
-@click.option(
-    "--task", "prefix", metavar="DIGEST", help="Show all trials of this task, by the beginning of its digest."
-)
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
-def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
+@click.command("show", cls=Grouped)
+@cache_argument(required=False)
+@with_options(TASK.having(help="Show all trials of this task, by the beginning of its digest.", click={}), FOLDER, JSON)
+def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Path, as_json: bool) -> None:
     """Show the tasks of a cache file, or all trials of one task.
 
     Without a name, the only file of the folder is shown. Tasks have the names that `gputune model-check` shows.
     """
-    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    path = find_file(file_or_tier, performance_cache_dir)
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         summaries = cache.tasks()
         if prefix is None:
@@ -73,7 +66,7 @@ def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Pa
 
 def _choose(summaries: list[TaskSummary], prefix: str, path: Path) -> list[TaskSummary]:
     """Return the task's summaries: one per validity that it was measured under."""
-    chosen = [summary for summary in summaries if summary.task.digest.startswith(prefix.lower())]
+    chosen = [summary for summary in summaries if summary.task.digest.startswith(prefix)]
     digests = sorted({summary.task.digest for summary in chosen})
     if not prefix or not digests:
         raise CacheError(f"no task in {path} has a digest that starts with {prefix!r}")

@@ -4,6 +4,15 @@ import json
 from typing import Any
 
 from gputune.client.cli.say import say
+from gputune.client.options.option import Kind, Option
+
+TASK = Option(
+    "task",
+    Kind(lambda digest, _: digest.lower(), click={"metavar": "DIGEST"}),
+    "Show only tasks whose digest begins with this.",
+    parameter="prefix",
+    click={"default": ""},
+)
 
 
 def words(values: Any) -> str:

@@ -11,14 +11,14 @@ import click
 from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
 from gputune.cache.exchange import from_json, to_json
 from gputune.cache.record import Contents, Entry, Merged
-from gputune.client.cli.cache.shared import warned, words
+from gputune.client.cli.cache.shared import TASK, warned, words
 from gputune.client.cli.say import print_json, say
-from gputune.client.folders import default_performance_cache_dir
-from gputune.client.options.caches import find_file
-from gputune.client.options.command_line import click_option
-from gputune.client.options.completion import files_or_tiers
+from gputune.client.options.caches import FOLDER, cache_argument, find_file
+from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.files import OUTPUT, FileText, InputFile, files_of_command
-from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
+from gputune.client.options.kinds import choice, file, text
+from gputune.client.options.option import Option
+from gputune.client.options.shared import JSON, OUTPUT_FILE
 from gputune.client.outputs import check_output, write_text, writing
 from gputune.core.files import read_file
 from gputune.core.version import software_version
@@ -26,38 +26,37 @@ from gputune.core.version import software_version
 SHOWN_CONFLICTS = 10
 
 
-@click.command("export")
-@click.argument("file_or_tier", type=FileText(), shell_complete=files_or_tiers)
-@click.option(
-    "--output",
-    type=FileText(),
-    required=True,
-    metavar="FILE|DIR",
-    help="JSON file to write; a folder for t4.",
+@click.command("export", cls=Grouped)
+@cache_argument()
+@with_options(
+    OUTPUT_FILE.having(
+        kind=text("FILE|DIR", type=FileText()),
+        help="JSON file to write; a folder for t4.",
+        click={"required": True},
+    ),
+    Option(
+        "format",
+        choice("json", "t4"),
+        "json: all records, which can be imported. t4: a file for each task, for other tuners' tools.",
+        parameter="form",
+        click={"default": "json", "show_default": True},
+    ),
+    TASK.having(help="Write only tasks whose digest begins with this."),
+    FOLDER,
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["json", "t4"]),
-    default="json",
-    show_default=True,
-    help="json: all records, which can be imported. t4: a file for each task, for other tuners' tools.",
-)
-@click.option("--task", "prefix", metavar="DIGEST", default="", help="Write only tasks whose digest begins with this.")
-@click_option(PERFORMANCE_CACHE_DIR)
-def export(file_or_tier: str, output: str, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
+def export(file_or_tier: str, output: str, form: str, prefix: str, performance_cache_dir: Path) -> None:
     """Write a cache file, without compiled programs, as JSON with a format version, or its trials as T4."""
     place = Path(output)
     if form == "json":
         files_of_command().write(place, "--output")
     else:
         files_of_command().write_below(place, "--output")
-    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    path = find_file(file_or_tier, performance_cache_dir)
     check_output(place, folder=form == "t4")
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         contents = cache.contents()
     if prefix:
-        entries = tuple(entry for entry in contents.entries if entry.task.digest.startswith(prefix.lower()))
+        entries = tuple(entry for entry in contents.entries if entry.task.digest.startswith(prefix))
         if not entries:
             raise CacheError(f"no task in {path} has a digest that starts with {prefix!r}")
         contents = Contents(entries, {})
@@ -91,11 +90,10 @@ def _t4_name(entry: Entry) -> str:
     return f"{kernel}_{tier.name}-{validity.digest[:8]}_T4.json.gz"
 
 
-@click.command("import")
+@click.command("import", cls=Grouped)
 @click.argument("file", type=InputFile(dir_okay=False))
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
-def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
+@with_options(FOLDER, JSON)
+def import_(file: Path, performance_cache_dir: Path, as_json: bool) -> None:
     """Import an export: each task into the file of the device that measured it. Compiled programs are not included."""
     try:
         text = read_file(file).decode()
@@ -107,33 +105,29 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
             "exports, and `gputune performance-cache merge` takes cache files"
         ) from None
     contents = from_json(text, str(file))
-    folder = performance_cache_dir or default_performance_cache_dir()
     results = {}
     parts = _by_file(contents)
     for name in parts:
-        files_of_command().write(folder / name, "--performance_cache_dir")
+        files_of_command().write(performance_cache_dir / name, "--performance_cache_dir")
     for name, part in parts.items():
-        with PerformanceCache.open(folder / name, warn=warned) as cache:
-            results[folder / name] = cache.take_in(part, str(file))
+        with PerformanceCache.open(performance_cache_dir / name, warn=warned) as cache:
+            results[performance_cache_dir / name] = cache.take_in(part, str(file))
     _report(results, as_json)
 
 
-@click.command("merge")
-@click.argument(
-    "files", nargs=-1, type=FileText(), required=True, metavar="FILE_OR_TIER...", shell_complete=files_or_tiers
+@click.command("merge", cls=Grouped)
+@cache_argument("files", nargs=-1, required=True, metavar="FILE_OR_TIER...")
+@with_options(
+    Option("into", file(OUTPUT, "FILE"), "Cache file to add them to.", click={"required": True}), FOLDER, JSON
 )
-@click.option("--into", required=True, type=OUTPUT, metavar="FILE", help="Cache file to add them to.")
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
-def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
+def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path, as_json: bool) -> None:
     """Add cache files to another cache file, record by record, without compiled programs.
 
     Each trial is kept once. If two winners of a task were found in the same place, the better supported winner
     stays (more effort, then more trials, then the later winner), and the conflict is listed.
     """
-    folder = performance_cache_dir or default_performance_cache_dir()
     results = {}
-    sources = [find_file(name, folder) for name in files]
+    sources = [find_file(name, performance_cache_dir) for name in files]
     with PerformanceCache.open(into, warn=warned) as cache:
         for path in sources:
             with PerformanceCache.open_readonly(path, warn=warned) as other:

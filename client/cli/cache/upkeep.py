@@ -18,26 +18,24 @@ from gputune.cache.upkeep import Difference, beyond_size, differences, not_chang
 from gputune.client.cli.cache.shared import size_words, time_words, warned, words
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.errors import ConfigError
-from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.cache_secret import known_secret
-from gputune.client.options.caches import find_file, only_file_argument
-from gputune.client.options.command_line import click_option
-from gputune.client.options.completion import files_or_tiers
-from gputune.client.options.files import FileText
-from gputune.client.options.shared import JSON, PERFORMANCE_CACHE_DIR
+from gputune.client.options.caches import FOLDER, cache_argument, find_file
+from gputune.client.options.command_line import Grouped, with_options
+from gputune.client.options.kinds import FLAG, text
+from gputune.client.options.option import Kind, Option
+from gputune.client.options.shared import JSON
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NOT_WHOLE = 1
 """Exit code of verify where something is wrong."""
 
 
-@click.command("stats")
-@only_file_argument
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
-def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
+@click.command("stats", cls=Grouped)
+@cache_argument(required=False)
+@with_options(FOLDER, JSON)
+def stats(file_or_tier: str | None, performance_cache_dir: Path, as_json: bool) -> None:
     """Count the content of a file: tasks, trials by status, winners, drivers, bytes per trial, and sources."""
-    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    path = find_file(file_or_tier, performance_cache_dir)
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         summaries, origins, chains = cache.tasks(), cache.origins(), len(cache.contents_of_chains())
     trials: Counter[str] = Counter()
@@ -71,17 +69,16 @@ def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json:
         say(f"{one.trials} trials were taken in from {one.source} on {one.taken_at:%Y-%m-%d %H:%M UTC}")
 
 
-@click.command("verify")
-@only_file_argument
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
+@click.command("verify", cls=Grouped)
+@cache_argument(required=False)
+@with_options(FOLDER, JSON)
 @click.pass_context
-def verify(context: click.Context, file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
+def verify(context: click.Context, file_or_tier: str | None, performance_cache_dir: Path, as_json: bool) -> None:
     """Check a whole file: pages, rows, digests, compiled programs. The exit code is 1 if anything is wrong.
 
     Compiled programs of other installations are not a problem: they are not used, and are compiled again when needed.
     """
-    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    path = find_file(file_or_tier, performance_cache_dir)
     with PerformanceCache.open_readonly(path, secret=known_secret()) as cache:
         problems, makers = cache.problems(), cache.makers()
     if damaged := makers["damaged"]:
@@ -97,17 +94,15 @@ def verify(context: click.Context, file_or_tier: str | None, performance_cache_d
     context.exit(NOT_WHOLE if problems else 0)
 
 
-@click.command("diff")
-@click.argument("left", type=FileText(), shell_complete=files_or_tiers)
-@click.argument("right", type=FileText(), shell_complete=files_or_tiers)
-@click_option(PERFORMANCE_CACHE_DIR)
-@click_option(JSON)
-def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: bool) -> None:
+@click.command("diff", cls=Grouped)
+@cache_argument("left")
+@cache_argument("right")
+@with_options(FOLDER, JSON)
+def diff(left: str, right: str, performance_cache_dir: Path, as_json: bool) -> None:
     """Compare the winners of two files and their times, not their bytes."""
-    folder = performance_cache_dir or default_performance_cache_dir()
     sides = []
     for name in (left, right):
-        with PerformanceCache.open_readonly(find_file(name, folder), warn=warned) as cache:
+        with PerformanceCache.open_readonly(find_file(name, performance_cache_dir), warn=warned) as cache:
             sides.append(cache.tasks())
     found = differences(*sides)
     if as_json:
@@ -133,33 +128,42 @@ def _show_difference(one: Difference) -> None:
     say("")
 
 
-@click.command("prune")
-@click.argument("file_or_tier", type=FileText(), shell_complete=files_or_tiers)
-@click.option(
-    "--older_than",
-    type=click.FloatRange(min=0),
-    metavar="DAYS",
-    help="Remove tasks with no addition for this many days.",
+def _size(text: str, name: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise ConfigError(f"{name} {text!r} is not a size; give bytes, or a number followed by K, M or G")
+    return int(found[1]) * UNITS[found[2].upper()]
+
+
+@click.command("prune", cls=Grouped)
+@cache_argument()
+@with_options(
+    Option(
+        "older_than",
+        Kind(click={"type": click.FloatRange(min=0), "metavar": "DAYS"}),
+        "Remove tasks with no addition for this many days.",
+    ),
+    Option(
+        "driver",
+        text("VERSION", multiple=True),
+        "Remove what was measured with this driver version. Repeat it for each version.",
+        parameter="drivers",
+    ),
+    Option(
+        "most_size",
+        Kind(_size, click={"metavar": "SIZE"}),
+        "Remove the oldest tasks until the file has about this size, such as 200M.",
+    ),
+    Option("dry_run", FLAG, "Show what would be removed, and remove nothing."),
+    FOLDER,
 )
-@click.option(
-    "--driver",
-    "drivers",
-    multiple=True,
-    metavar="VERSION",
-    help="Remove what was measured with this driver version. Repeat it for each version.",
-)
-@click.option(
-    "--most_size", metavar="SIZE", help="Remove the oldest tasks until the file has about this size, such as 200M."
-)
-@click.option("--dry_run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@click_option(PERFORMANCE_CACHE_DIR)
 def prune(
     file_or_tier: str,
     older_than: float | None,
     drivers: Sequence[str],
-    most_size: str | None,
+    most_size: int | None,
     dry_run: bool,
-    performance_cache_dir: Path | None,
+    performance_cache_dir: Path,
 ) -> None:
     """Remove measurements that are no longer needed, whole tasks at a time.
 
@@ -167,7 +171,7 @@ def prune(
     """
     if older_than is None and not drivers and most_size is None:
         raise ConfigError("nothing to prune: give --older_than, --driver or --most_size")
-    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    path = find_file(file_or_tier, performance_cache_dir)
     with PerformanceCache.open(path, warn=warned) as cache:
         summaries = cache.tasks()
         goes: list[TaskSummary] = []
@@ -177,9 +181,9 @@ def prune(
         rest = [summary for summary in summaries if summary not in goes]
         programs = 0
         if most_size is not None:
-            size, most_bytes, kept = _bytes(path), _size(most_size), cache.program_bytes()
-            programs = min(kept, max(size - most_bytes, 0))
-            goes += beyond_size(rest, size - programs, most_bytes)
+            size, kept = _bytes(path), cache.program_bytes()
+            programs = min(kept, max(size - most_size, 0))
+            goes += beyond_size(rest, size - programs, most_size)
         chosen = list({(one.task.digest, one.validity.digest): one for one in goes}.values())
         trials = sum(sum(one.trials.values()) for one in chosen)
         if not dry_run:
@@ -190,13 +194,6 @@ def prune(
     if programs:
         say(f"{path}: {size_words(programs)} of compiled programs {did}")
     say(f"{path}: {len(chosen)} of {len(summaries)} tasks with {trials} trials {did}; {size_words(_bytes(path))}")
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise ConfigError(f"--most_size {text!r} is not a size; give bytes, or a number followed by K, M or G")
-    return int(found[1]) * UNITS[found[2].upper()]
 
 
 def _bytes(path: Path) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.client.viewer.features import Features
+from gputune.client.options.viewer import Features
 from gputune.client.viewer.profile import GraphProfile
 from gputune.client.viewer.schematic import GraphPlan, OperationPlan, Schematic
 from gputune.client.viewer.traces.events import Event, FlowEnd, Label, Process, Slices, Track, Value

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gputune.client.viewer.features import Features
+from gputune.client.options.viewer import Features
 from gputune.client.viewer.profile import GraphProfile, Profile
 from gputune.client.viewer.traces.device_tracks import DeviceTracks, InsideTracks
 from gputune.client.viewer.traces.events import Event, Process, Track, Value

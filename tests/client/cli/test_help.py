@@ -52,13 +52,11 @@ LATE = (
     *("gputune.client.context", "gputune.client.model", "gputune.client.target", "gputune.client.tuning"),
     *("gputune.runtime.context.records", "gputune.runtime.devices", "gputune.runtime.native"),
 )
-WHOLE = {"package", "tuning-report", "memory-report", "profile-viewer"}
-"""Commands whose definitions load what they need."""
 LOADED = (
     ("import gputune", ("numpy", "gputune.client", "gputune.runtime")),
     *(
         (f"try: cli.main(['{name}', '--nope'], standalone_mode=False)\nexcept click.NoSuchOption: pass", LATE)
-        for name in sorted({*MAIN_COMMANDS} - WHOLE)
+        for name in MAIN_COMMANDS
     ),
     ("import gputune.client.cli.net_run", ("adbutils",)),
 )

@@ -109,7 +109,7 @@ def test_verdicts_of_devices_here(
     gputune: Gputune, made: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = DeviceIdentity.from_dict({**DEVICE, "name": "a", "platform": "x", "driver_version": "3"})
-    monkeypatch.setattr("gputune.client.cli.package.discover", lambda: [DeviceReport(0, here, "", True, "")])
+    monkeypatch.setattr("gputune.client.run.packages.discover", lambda: [DeviceReport(0, here, "", True, "")])
     gputune("package", *made, "--output", tmp_path / "m.gtpkg")
     ran = gputune("package", "--list", tmp_path / "m.gtpkg", "--compatibility")
     first, second, third = ran.out.splitlines()[3:]

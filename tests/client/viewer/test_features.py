@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import ConfigError
-from gputune.client.viewer.features import Features, read_features
+from gputune.client.options.viewer import Features, read_features
 
 SAMPLE = """{"features": {
     "enable_input_output_flow_events": true, "enable_sequencer_flow_events": true, "htp_json": true,

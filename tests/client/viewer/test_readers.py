@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import ConfigError
+from gputune.client.options.viewer import Features
 from gputune.client.progress import SILENT
-from gputune.client.viewer.features import Features
 from gputune.client.viewer.outputs import write_output
 from gputune.client.viewer.readers import GROUP, reader_named
 from tests.client.viewer.made_up_profiles import rich_profile

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from gputune.client.options.viewer import Features
 from gputune.client.progress import SILENT
-from gputune.client.viewer.features import Features
 from gputune.client.viewer.outputs import write_output
 from gputune.client.viewer.profile import profile_of
 from gputune.client.viewer.schematic import read_schematic, write_schematic

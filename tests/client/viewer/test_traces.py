@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.client.viewer.features import Features
+from gputune.client.options.viewer import Features
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import COLUMNS, write_csv

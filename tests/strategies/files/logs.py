@@ -21,9 +21,9 @@ from typing import Any
 import click
 import msgpack
 
-from gputune.client.cli.profile_viewer import command
+from gputune.client.cli.profile_viewer_command import command
 from gputune.client.errors import GputuneError
-from gputune.client.viewer.features import NAMES
+from gputune.client.options.viewer import NAMES
 from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.schematic import KIND, VERSION
 from gputune.runtime.profiling.log import LogWriter, Record
