@@ -16,9 +16,11 @@ from gputune.client.options.viewer import BUILT_IN, SLOWER, ViewerOptions, read_
 from gputune.client.outputs import check_output
 from gputune.client.progress import reporting
 from gputune.client.viewer.analysis.compare import compare as compared
+from gputune.client.viewer.analysis.texts import cut
 from gputune.client.viewer.outputs import check_wish, files_beside, kind_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
 from gputune.client.viewer.readers import reader_named
+from gputune.client.viewer.schematic import OperationPlan
 from gputune.core.errors import MalformedLog
 from gputune.runtime.profiling.log import Log
 
@@ -120,19 +122,17 @@ def _phases(log: Log) -> Table:
 def _slowest(graph: GraphProfile) -> Table:
     """Return the operations that take most of the time of inferences."""
     operations = sorted(graph.operations, key=lambda one: -one.total_ns)
-    ops = {} if graph.plan is None else {one.name: one.op for one in graph.plan.operations}
     table = _table("slowest operations", "launches", "median µs", "mean µs", "share")
     for one in operations[:MOST_ROWS]:
         cells = (len(one.launches), f"{one.median_ns / 1e3:.1f}", f"{one.mean_ns / 1e3:.1f}")
-        add_row(table, (_title(one, ops.get(one.name)), *cells, f"{graph.share(one.total_ns):.1%}"))
+        add_row(table, (_title(one, graph.plans.get(one.name)), *cells, f"{graph.share(one.total_ns):.1%}"))
     return table
 
 
-def _title(operation: OperationTimes, op: str | None) -> str:
+def _title(operation: OperationTimes, plan: OperationPlan | None) -> str:
     """Return an operation's name, with its op where it does not say so itself; the middle of a long one is left out."""
-    name = operation.name if op is None or op.lower() in operation.name.lower() else f"{operation.name} ({op})"
-    half = _NAME_CHARACTERS // 2 - 2
-    return name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}...{name[-half:]}"
+    name = operation.name
+    return cut(name if plan is None or plan.op.lower() in name.lower() else f"{name} ({plan.op})", _NAME_CHARACTERS)
 
 
 def _table(first: str, *others: str) -> Table:

@@ -13,8 +13,7 @@ from gputune.client.outputs import write_json, write_text
 from gputune.client.progress import Progress
 from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.sections.document import page_of
-from gputune.client.viewer.summary import summary_of
-from gputune.client.viewer.summary_form import SCHEMA
+from gputune.client.viewer.summary import SCHEMA, summary_of
 from gputune.client.viewer.topology import topology_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import write_csv

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from gputune.client.errors import ConfigError
 from gputune.client.viewer.account import Account, account_of, total
-from gputune.client.viewer.schematic import GraphPlan, Schematic, read_schematic
+from gputune.client.viewer.schematic import GraphPlan, OperationPlan, Schematic, read_schematic
 from gputune.core.errors import MalformedLog, shortened
 from gputune.runtime.profiling.log import Log, read_log
 from gputune.runtime.profiling.records import (
@@ -25,6 +26,22 @@ from gputune.runtime.profiling.records import (
     Times,
     no_times_inside,
 )
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def states_of(log: Log) -> dict[str, list[float]]:
+    """Return what clocks, load and temperatures were, by what was read."""
+    return grouped(pair for sample in log.states for pair in sample.values.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +88,26 @@ class GraphProfile:
     def families(self) -> dict[str, list[OperationTimes]]:
         """The operations by their op if a schematic says it, else by the kernel of their first launch; those that take
         most first."""
-        ops = {} if self.plan is None else {one.name: one.op for one in self.plan.operations}
-        found: dict[str, list[OperationTimes]] = {}
-        for one in self.operations:
-            found.setdefault(ops.get(one.name) or self.graph.launches[one.launches[0]].entry, []).append(one)
+        ops = {name: plan.op for name, plan in self.plans.items()}
+        entries = self.graph.launches
+        found = grouped((ops.get(one.name) or entries[one.launches[0]].entry, one) for one in self.operations)
         return dict(sorted(found.items(), key=lambda each: -sum(one.total_ns for one in each[1])))
+
+    @cached_property
+    def plans(self) -> Mapping[str, OperationPlan]:
+        """What the schematic says of operations, by their names; empty without one."""
+        return {one.name: one for one in self.plan.operations} if self.plan else {}
+
+    @property
+    def counters(self) -> Mapping[str, list[int]]:
+        """What inferences have counted, by the counter."""
+        return grouped(pair for one in self.inferences for pair in one.counters.items())
+
+    @property
+    def preemptions(self) -> Mapping[int, int]:
+        """How often each thread has lost its processor."""
+        found = grouped(pair for one in self.inferences for pair in one.preemptions.items())
+        return {thread: sum(counts) for thread, counts in sorted(found.items())}
 
     @cached_property
     def timed_ns(self) -> int:
@@ -102,9 +134,7 @@ class GraphProfile:
         return np.array(rows, np.int64).reshape(len(rows), len(self.graph.launches))
 
     def _operations(self, rows: Times) -> list[OperationTimes]:
-        places: dict[str, list[int]] = {}
-        for place, launch in enumerate(self.graph.launches):
-            places.setdefault(launch.operation, []).append(place)
+        places = grouped((launch.operation, place) for place, launch in enumerate(self.graph.launches))
         return [
             OperationTimes(name, self.graph.launches[own[0]].task, tuple(own), rows[:, own].sum(axis=1))
             for name, own in places.items()

@@ -23,7 +23,7 @@ import numpy as np
 
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.measuring.intervals import Interval, median_ratio, ratio_interval
-from gputune.client.viewer.analysis.texts import time_text
+from gputune.client.viewer.analysis.texts import cut, time_text
 from gputune.client.viewer.profile import GraphProfile, Profile
 from gputune.core.errors import shortened
 
@@ -145,7 +145,7 @@ class _Samples:
     def add(self, graph: GraphProfile) -> None:
         self.elapsed_ns += [max(1, one.elapsed_ns) for one in graph.inferences]
         self.forms |= {one.form for one in graph.inferences}
-        ops = {} if graph.plan is None else {one.name: one.op for one in graph.plan.operations}
+        ops = {name: plan.op for name, plan in graph.plans.items()}
         if graph.timed:
             for one in graph.operations:
                 operation = self.operations.setdefault(one.name, _Operation(ops.get(one.name, "")))
@@ -299,16 +299,16 @@ def _notes(now: _Samples, was: _Samples) -> Iterator[str]:
 def _lines(compared: Compared) -> Iterator[str]:
     changed = compared.changed
     for whole in compared.wholes:
-        yield f"{_cut(whole.graph, 28)}: {_told(whole)}"
+        yield f"{cut(whole.graph, 28)}: {_told(whole)}"
         operations = [one for one in compared.operations if one.graph == whole.graph]
         if operations:
             yield f"  {len(operations)} operations, all of them by a common scale of {operations[0].scale:.3f}"
         unknown = sum(one.direction == "unknown" for one in operations)
         if unknown:
             yield f"  too few inferences to be certain of {unknown} of them"
-        yield from (f"  {_cut(one.operation, 26)}: {_told(one)}" for one in changed if one.graph == whole.graph)
+        yield from (f"  {cut(one.operation, 26)}: {_told(one)}" for one in changed if one.graph == whole.graph)
     for names, what in ((compared.added, "only here"), (compared.removed, "only in the other log")):
-        yield from (f"{what}: {_cut(name, 50)}" for name in names)
+        yield from (f"{what}: {cut(name, 50)}" for name in names)
     yield from (line for note in compared.notes for line in textwrap.wrap(note, 80, subsequent_indent="  "))
     if compared.fail_over is not None:
         yield from _verdict(compared, compared.fail_over)
@@ -316,7 +316,7 @@ def _lines(compared: Compared) -> Iterator[str]:
 
 def _verdict(compared: Compared, fail_over: float) -> Iterator[str]:
     for one in compared.failed:
-        yield f"slower by more than {100 * fail_over:g} %: {_cut(one.name, 48)}"
+        yield f"slower by more than {100 * fail_over:g} %: {cut(one.name, 48)}"
     if not compared.failed:
         yield f"nothing is for certain slower by more than {100 * fail_over:g} %"
 
@@ -324,9 +324,3 @@ def _verdict(compared: Compared, fail_over: float) -> Iterator[str]:
 def _told(one: Difference) -> str:
     times = f"{time_text(one.now_ns)}, was {time_text(one.was_ns)}"
     return f"{times}, x{one.ratio:.3f} ({one.low:.3f}-{one.high:.3f}) {one.direction}"
-
-
-def _cut(name: str, width: int) -> str:
-    """Return a name with its middle left out where it is too long."""
-    half = (width - 3) // 2
-    return name if len(name) <= width else f"{name[: width - 3 - half]}...{name[-half:]}"

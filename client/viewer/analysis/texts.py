@@ -29,3 +29,9 @@ def unit_of(ns: float) -> tuple[str, float]:
         if ns >= size:
             return unit, size
     return "ns", 1.0
+
+
+def cut(name: str, width: int) -> str:
+    """Return a name with its middle left out where it is too long."""
+    half = (width - 3) // 2
+    return name if len(name) <= width else f"{name[: width - 3 - half]}...{name[-half:]}"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from gputune.client.pages.blocks import Block, Cell, Column, Text, facts, run, table
 from gputune.client.pages.scales import counted, digits, time_text
-from gputune.client.viewer.profile import GraphProfile
+from gputune.client.viewer.profile import GraphProfile, states_of
 from gputune.runtime.profiling.log import Log
 from gputune.runtime.profiling.records import LoggedInference
 
@@ -24,7 +24,7 @@ def conditions(graph: GraphProfile) -> Iterator[Block]:
         "Loading": f"{time_text(graph.graph.load_ns)} for {graph.graph.context}",
         "Clock": _clock(graph.inferences),
         "Profiler": _profiler(graph.inferences),
-        "Threads": _threads(graph.inferences),
+        "Threads": _threads(graph),
         "State": _states(log),
         "Environment": ", ".join(f"{name}={value}" for name, value in log.header.settings.items()),
     }
@@ -65,27 +65,17 @@ def _profiler(inferences: Sequence[LoggedInference]) -> str:
     return f"writes for {time_text(statistics.median(after_ns))} after the end of an inference" if after_ns else ""
 
 
-def _threads(inferences: Sequence[LoggedInference]) -> str:
+def _threads(graph: GraphProfile) -> str:
     """Return how many there were, and how often one lost its processor."""
-    taken: dict[int, int] = {}
-    for one in inferences:
-        for thread, count in one.preemptions.items():
-            taken[thread] = taken.get(thread, 0) + count
-    said = f"inferences ran on {counted(len({one.thread for one in inferences}), 'thread')}"
-    if not taken:
-        return said
-    rows = ", ".join(f"thread {thread} {counted(count, 'time')}" for thread, count in sorted(taken.items())[:40])
-    return f"{said}; the system preempted {rows}"
+    said = f"inferences ran on {counted(len({one.thread for one in graph.inferences}), 'thread')}"
+    taken = [f"thread {thread} {counted(count, 'time')}" for thread, count in graph.preemptions.items()]
+    return f"{said}; the system preempted {', '.join(taken[:40])}" if taken else said
 
 
 def _states(log: Log) -> str:
     """Return what clocks, load and temperatures were."""
-    values: dict[str, list[float]] = {}
-    for sample in log.states:
-        for name, value in sample.values.items():
-            if math.isfinite(value):
-                values.setdefault(name, []).append(value)
-    return "; ".join(f"{name} {_range(found)}" for name, found in sorted(values.items()))
+    values = {name: list(filter(math.isfinite, found)) for name, found in sorted(states_of(log).items())}
+    return "; ".join(f"{name} {_range(found)}" for name, found in values.items() if found)
 
 
 def _range(values: Sequence[float]) -> str:
@@ -95,11 +85,7 @@ def _range(values: Sequence[float]) -> str:
 
 def _counters(graph: GraphProfile) -> Iterator[Block]:
     """Yield what was counted, and what cannot be here and why."""
-    counted_here: dict[str, list[int]] = {}
-    for one in graph.inferences:
-        for name, value in one.counters.items():
-            counted_here.setdefault(name, []).append(value)
-    medians: dict[str, float | str] = {name: statistics.median(found) for name, found in sorted(counted_here.items())}
+    medians = {name: statistics.median(found) for name, found in sorted(graph.counters.items())}
     rows = [*medians.items(), *sorted(graph.log.header.unavailable.items())]
     if rows:
         yield table((Column("Counter", _counter), Column("Median per inference", _median, number=True)), rows)

@@ -81,7 +81,7 @@ def _graph(own: Shown, profile: Profile, several: bool) -> Block | None:
     operations: Sequence[Block | None] = ()
     if graph.timed:
         operations = (
-            card("By op" if own.plans else "By kernel", by_op(own)),
+            card("By op" if own.graph.plans else "By kernel", by_op(own)),
             group("pair", card("Roofline", *roofline(own)), card("Critical path", *critical_path(own))),
             card("Operations", filter_field("Filter operations, nodes, tensors"), *one_by_one(own)),
         )

@@ -21,7 +21,7 @@ def by_op(shown: Shown) -> Block:
     """Return a row for each op; for each kernel without a schematic."""
     total_ns, gains = shown.groups[0].total_ns, shown.placed
     columns = [
-        Column("Op" if shown.plans else "Kernel", lambda group: [key(group.colour), group.name]),
+        Column("Op" if shown.graph.plans else "Kernel", lambda group: [key(group.colour), group.name]),
         Column("Operations", lambda group: len(group.operations), "count", wide=True),
         Column("Launches", lambda group: sum(len(one.launches) for one in group.operations), "count", wide=True),
         Column("Median µs", lambda group: group.median_ns, "micros", True, "median of the sum of its operations"),
@@ -46,7 +46,7 @@ def one_by_one(shown: Shown) -> Iterator[Block]:
     if inside := shown.graph.inside:
         median = "median inside the persistent kernels"
         columns.append(Column("Inside µs", lambda one: inside[one.name].median_ns, "micros", True, median))
-    if plans := shown.plans:
+    if plans := shown.graph.plans:
         alone = _of(plans, lambda plan: plan.alone_ns)
         columns.append(Column("Alone µs", alone, "micros", True, "median when it was tuned alone"))
     if placed := shown.placed:
@@ -108,7 +108,7 @@ def configuration_words(plan: OperationPlan) -> str:
 
 def _details(one: OperationTimes, shown: Shown) -> Block:
     """Return names and values, whatever is known."""
-    plan, placed = shown.plans.get(one.name), shown.placed.get(one.name)
+    plan, placed = shown.graph.plans.get(one.name), shown.placed.get(one.name)
     lines = {"Time here": _time_here(one, plan)}
     if placed is not None:
         lines["Roofline"] = _roofline(placed)

@@ -15,7 +15,6 @@ from gputune.client.viewer.analysis.critical_path import CriticalPath, critical_
 from gputune.client.viewer.analysis.findings import Finding, findings_of
 from gputune.client.viewer.analysis.roofline import Roofline, RooflineRow, roofline_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
-from gputune.client.viewer.schematic import OperationPlan
 
 COLOURS = 8
 """As many as the style of pages has."""
@@ -37,8 +36,7 @@ class OperationGroup:
 @dataclass(frozen=True, eq=False)
 class Shown:
     """A graph and its operations as the page shows them. anchor: what ids of this graph begin with; path, roofline:
-    None where there is no schematic, or no timestamps of launches; group_of, place_of and plans: by the operation's
-    name."""
+    None where there is no schematic, or no timestamps of launches; group_of, place_of: by the operation's name."""
 
     graph: GraphProfile
     anchor: str
@@ -48,7 +46,6 @@ class Shown:
     groups: Sequence[OperationGroup]
     group_of: Mapping[str, int]
     place_of: Mapping[str, int]
-    plans: Mapping[str, OperationPlan]
 
     @cached_property
     def placed(self) -> Mapping[str, RooflineRow]:
@@ -70,7 +67,6 @@ class Shown:
 
 def shown(profile: Profile, graph: GraphProfile, anchor: str) -> Shown:
     """Return a graph's operations with their groups, the most expensive group first."""
-    plans = {} if graph.plan is None else {one.name: one for one in graph.plan.operations}
     families = enumerate(graph.families.items())
     groups = [_group(name, operations, _colour(number)) for number, (name, operations) in families]
     return Shown(
@@ -82,7 +78,6 @@ def shown(profile: Profile, graph: GraphProfile, anchor: str) -> Shown:
         groups=groups,
         group_of={one.name: number for number, group in enumerate(groups) for one in group.operations},
         place_of={one.name: place for place, one in enumerate(graph.operations)},
-        plans=plans,
     )
 
 

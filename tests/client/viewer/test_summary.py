@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator, validators
 
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.schematic import RooflinePeaks
-from gputune.client.viewer.summary import summary_of
-from gputune.client.viewer.summary_form import COLUMNS, SCHEMA
+from gputune.client.viewer.summary import SCHEMA, SECTIONS, summary_of
 from gputune.runtime.profiling.log import Log
 from gputune.runtime.profiling.records import Comparison, LogHeader, Span, StateSample
 from tests.client.viewer.made_up_plans import plan, schematic
@@ -117,7 +116,7 @@ def test_the_schema_refuses_another_form(section: str, column: str, value: objec
 
 
 def test_every_column_with_a_time_names_its_unit() -> None:
-    assert not [name for rows in COLUMNS.values() for name in rows if name.endswith(("_time", "_ms", "_us"))]
+    assert not [name for each in SECTIONS.values() for name in each.columns if name.endswith(("_time", "_ms", "_us"))]
 
 
 def test_several_logs_are_told_apart() -> None:
