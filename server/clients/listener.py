@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import time
+from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
 
@@ -96,18 +97,10 @@ class Listener:
         self.address = f"[{bound}]:{number}" if family == socket.AF_INET6 else f"{bound}:{number}"
 
     def accept(self, at_most: int) -> list[Arrival]:
-        """Return the connections that are there, at most so many. Raises OSError when there is none because of it."""
-        arrivals: list[Arrival] = []
-        try:
-            while len(arrivals) < at_most:
-                connection, where = self.socket.accept()
-                arrivals.append(Arrival(connection, where[0], f"{where[0]}:{where[1]}"))
-        except BlockingIOError:
-            pass
-        except OSError:
-            if not arrivals:  # else it comes again
-                raise
-        return arrivals
+        """Return the connections that are there, as `accepted`."""
+        return accepted(
+            self.socket, at_most, lambda connection, where: Arrival(connection, where[0], f"{where[0]}:{where[1]}")
+        )
 
     def listen(self) -> None:
         """Let clients connect. Raises CannotListen: two may bind a port, but only one may listen."""
@@ -120,6 +113,20 @@ class Listener:
     def close(self) -> None:
         """Take no more connections."""
         self.socket.close()
+
+
+def accepted(listening: socket.socket, at_most: int, arrived: Callable[[socket.socket, Any], Arrival]) -> list[Arrival]:
+    """Return the connections that are there, at most so many. Raises OSError when there is none because of it."""
+    arrivals: list[Arrival] = []
+    try:
+        while len(arrivals) < at_most:
+            arrivals.append(arrived(*listening.accept()))
+    except BlockingIOError:
+        pass
+    except OSError:
+        if not arrivals:  # else it comes again
+            raise
+    return arrivals
 
 
 def _cannot_listen(where: str, error: Exception) -> CannotListen:

@@ -20,7 +20,7 @@ from typing import Any
 
 from gputune.core.peers import peer_of, tells_peers
 from gputune.runtime.memory.passing import Descriptor, DescriptorSocket, WithDescriptor
-from gputune.server.clients.listener import BACKLOG, Arrival, CannotListen
+from gputune.server.clients.listener import BACKLOG, Arrival, CannotListen, accepted
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import RegisterMemory
 
@@ -53,18 +53,8 @@ class LocalListener:
         self.socket.setblocking(False)
 
     def accept(self, at_most: int) -> list[Arrival]:
-        """Return the connections that are there, at most so many. Raises OSError when there is none because of it."""
-        arrivals: list[Arrival] = []
-        try:
-            while len(arrivals) < at_most:
-                connection, _ = self.socket.accept()
-                arrivals.append(LocalArrival(connection))
-        except BlockingIOError:
-            pass
-        except OSError:
-            if not arrivals:  # else it comes again
-                raise
-        return arrivals
+        """Return the connections that are there, as `accepted`."""
+        return accepted(self.socket, at_most, lambda connection, _: LocalArrival(connection))
 
     def close(self) -> None:
         """Take no more connections, and remove the file."""

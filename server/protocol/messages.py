@@ -344,46 +344,26 @@ class Error:
     details: Facts = field(default_factory=dict)
 
 
-REPLIES: Mapping[type, type] = MappingProxyType(
-    {
-        Ping: Pong,
-        Cancel: Done,
-        Status: StatusReport,
-        UploadBuffer: BufferReady,
-        RegisterMemory: MemoryReady,
-        DownloadBuffer: BufferData,
-        FreeBuffers: Done,
-        CompileKernel: Compiled,
-        ProfileKernel: Profiled,
-        ExecuteKernel: Executed,
-        LoadContext: ContextLoaded,
-        ExecuteContext: ContextExecuted,
-        ProfileContext: ContextProfiled,
-        FreeContexts: Done,
-        SetPerfProfile: PerfProfileSet,
-        ProveFeatures: FeaturesProven,
-    }
-)
-# what requests are called where they are counted
-KINDS: Mapping[type, str] = MappingProxyType(
-    {
-        Ping: "ping",
-        Cancel: "cancel",
-        Status: "status",
-        UploadBuffer: "upload",
-        RegisterMemory: "register_memory",
-        DownloadBuffer: "download",
-        FreeBuffers: "free",
-        CompileKernel: "compile",
-        ProfileKernel: "profile",
-        ExecuteKernel: "execute",
-        LoadContext: "load_context",
-        ExecuteContext: "execute_context",
-        ProfileContext: "profile_context",
-        FreeContexts: "free_contexts",
-        SetPerfProfile: "set_perf_profile",
-        ProveFeatures: "prove_features",
-    }
-)
+_REQUESTS: Mapping[type, tuple[str, type]] = {
+    Ping: ("ping", Pong),
+    Cancel: ("cancel", Done),
+    Status: ("status", StatusReport),
+    UploadBuffer: ("upload", BufferReady),
+    RegisterMemory: ("register_memory", MemoryReady),
+    DownloadBuffer: ("download", BufferData),
+    FreeBuffers: ("free", Done),
+    CompileKernel: ("compile", Compiled),
+    ProfileKernel: ("profile", Profiled),
+    ExecuteKernel: ("execute", Executed),
+    LoadContext: ("load_context", ContextLoaded),
+    ExecuteContext: ("execute_context", ContextExecuted),
+    ProfileContext: ("profile_context", ContextProfiled),
+    FreeContexts: ("free_contexts", Done),
+    SetPerfProfile: ("set_perf_profile", PerfProfileSet),
+    ProveFeatures: ("prove_features", FeaturesProven),
+}
+"""What each request is called where requests are counted, and what answers it."""
+REPLIES: Mapping[type, type] = MappingProxyType({kind: reply for kind, (_, reply) in _REQUESTS.items()})
+KINDS: Mapping[type, str] = MappingProxyType({kind: name for kind, (name, _) in _REQUESTS.items()})
 FROM_CLIENT: tuple[type, ...] = (Hello, Proof, *REPLIES)
 FROM_SERVER: tuple[type, ...] = (Hello, Welcome, Progress, *dict.fromkeys(REPLIES.values()), Error)
