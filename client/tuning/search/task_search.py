@@ -14,7 +14,6 @@ from gputune.client.errors import ConfigError, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import Effort, most_trials, trials_for
 from gputune.client.tuning.search.rendered import rendered_sha256
-from gputune.client.tuning.search.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
@@ -142,6 +141,16 @@ def drift_of(record: TrialRecord) -> float:
     return float(drift) if isinstance(drift, float | int) and 0 < drift < float("inf") else 1.0
 
 
+def since_gain(costs: Sequence[float | None]) -> int:
+    """Return how many trials in a row, the last ones, have brought nothing better; 0 while none has worked. costs: of
+    trials in the order of their arrival, None of those that failed."""
+    best, last = math.inf, len(costs) - 1
+    for place, cost in enumerate(costs):
+        if cost is not None and cost < best * (1 - GAIN):
+            best, last = cost, place
+    return len(costs) - 1 - last
+
+
 class TaskSearch:
     """The search for one task's best configuration on one device.
 
@@ -204,9 +213,7 @@ class TaskSearch:
         self._baseline: Configuration | None = None
         self._estimate = self.family.estimate(task.problem, limits) if strategy == "auto" else None
         self._starters = self._unestimated(self.family.starters(task.problem, limits))
-        self._stop: StopCondition = Trials(self.most)
-        if effort.patience is not None:
-            self._stop = Trials(self.most) | NoImprovement(effort.patience)
+        self._patience = math.inf if effort.patience is None else effort.patience
 
     @property
     def strategy(self) -> Strategy:
@@ -307,7 +314,8 @@ class TaskSearch:
     @property
     def over(self) -> bool:
         """Whether there is nothing more to measure."""
-        return not self._waiting() and self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1
+        ended = len(self.known) >= self.most or self._since_gain >= self._patience
+        return ended and not self._waiting()
 
     def next_batch(self, most: int = BATCH) -> list[dict[str, int]]:
         """Return the next configurations to measure, at most so many; empty when the search is over."""
@@ -356,12 +364,11 @@ class TaskSearch:
     @property
     def fruitless(self) -> int:
         """How many batches in a row, the last ones, have brought nothing better."""
-        costs = [cost_of(record) for record in self.known.values()]
-        best, last = None, -1
-        for place, cost in enumerate(costs):
-            if cost is not None and (best is None or cost < best * (1 - GAIN)):
-                best, last = cost, place
-        return 0 if best is None else (len(costs) - 1 - last) // BATCH
+        return self._since_gain // BATCH
+
+    @property
+    def _since_gain(self) -> int:
+        return since_gain([cost_of(record) for record in self.known.values()])
 
     @property
     def batches(self) -> int:

@@ -8,9 +8,8 @@ from gputune.client.tuning.search.strategies import Strategy
 from gputune.client.tuning.search.strategies.auto import Auto
 from gputune.client.tuning.search.strategies.descent import CoordinateDescent
 from gputune.client.tuning.search.strategies.evolution import Evolution
-from gputune.client.tuning.search.strategies.exhaustive import Exhaustive
+from gputune.client.tuning.search.strategies.in_order import InOrder
 from gputune.client.tuning.search.strategies.model_based import ModelBased
-from gputune.client.tuning.search.strategies.random import RandomSearch
 from gputune.kernels.family import Estimate
 from gputune.kernels.space import Configuration, TuningSpace
 
@@ -36,7 +35,7 @@ _MAKERS: Sequence[Maker] = (
     lambda space, seed, *known: ModelBased(space, seed, *known[3:]),
     lambda space, seed, *_: Evolution(space, seed),
     lambda space, seed, *_: CoordinateDescent(space, seed),
-    lambda space, seed, *_: RandomSearch(space, seed),
-    lambda space, seed, *_: Exhaustive(space),
+    lambda space, seed, *_: InOrder(space, seed),
+    lambda space, seed, *_: InOrder(space),
 )
 STRATEGIES: dict[str, Maker] = dict(zip(STRATEGY_NAMES, _MAKERS, strict=True))
