@@ -16,13 +16,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import DeviceOrContextError
+from gputune.core.opened import Closing
 
 PROGRAM = "gputune.client.compare.contender"
 LAST_WORDS = 500
@@ -33,7 +33,7 @@ class ProcessEnded(DeviceOrContextError):
     """A process of contenders has ended by itself."""
 
 
-class Process:
+class Process(Closing):
     """A process of contenders. It is stopped except while it answers. If it has ended by itself, the next question
     finds a new one, in which no contender is open."""
 
@@ -75,12 +75,6 @@ class Process:
             if stream is not None:
                 with suppress(BrokenPipeError):  # of a question that it has not read
                     stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _answer(self, name: str) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -40,6 +39,7 @@ from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome
 from gputune.core.errors import MalformedLog
 from gputune.core.launches import ArgumentForm
+from gputune.core.opened import Closing
 from gputune.runtime.application.made_up_inputs import random_inputs, telling_draw
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.records import LoggedInference
@@ -63,7 +63,7 @@ Outcomes = Mapping[str, Outcome]
 """By task digest."""
 
 
-class ContextRunner:
+class ContextRunner(Closing):
     """The contexts on the target; leaving a with statement frees them. Methods raise GputuneError, ContextError and
     OSError.
 
@@ -121,9 +121,8 @@ class ContextRunner:
         self._folder = tempfile.TemporaryDirectory(prefix="gputune-chain-")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Free the contexts. Raises TargetError."""
         with suppress(TargetError):  # of a lost connection; the next request meets it
             self.free(*self._files)
         self._folder.cleanup()

@@ -67,14 +67,14 @@ class Versions:
 
     def difference(self, other: Mapping[str, object]) -> str:
         """Return what is not the same there, empty where all is."""
-        mine = self.to_dict()
+        mine = vars(self)
         return "; ".join(
             f"{name} {other.get(name)!r}, not {mine[name]!r}" for name in mine if other.get(name) != mine[name]
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return the three as plain values."""
-        return {"gputune": self.gputune, "protocol": self.protocol, "python": self.python}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,9 @@ class Announced:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as `read` takes it, without the report."""
-        return {
-            "name": self.name,
-            "tier": self.tier,
-            "device": dict(self.device),
-            "settings": dict(self.settings),
-            "simulated": self.simulated,
-        }
+        plain = {**vars(self), "device": dict(self.device), "settings": dict(self.settings)}
+        del plain["report"]
+        return plain
 
     @property
     def described(self) -> tuple[Mapping[str, object], Mapping[str, object]]:

@@ -42,6 +42,7 @@ from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
+from gputune.client.target.several import settings_of
 from gputune.client.target.status import state_of
 from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
@@ -50,7 +51,7 @@ from gputune.client.tuning.outcome import Outcome, by_key, of_tasks, untuned
 from gputune.client.tuning.proven_features import proven_features
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
 from gputune.client.tuning.search.task_search import device_limits, task_key
-from gputune.client.tuning.tuner import Tuner, settings_of
+from gputune.client.tuning.tuner import Tuner
 from gputune.client.viewer.schematic import RooflinePeaks
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity

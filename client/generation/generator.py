@@ -34,11 +34,11 @@ from gputune.client.options.tuning import check_compare_again
 from gputune.client.outputs import Files, check_output, write_summary
 from gputune.client.progress import SILENT, Progress, gathered_warnings
 from gputune.client.target.client import TargetClient
-from gputune.client.target.several import Targets, TargetSource, choose_targets
+from gputune.client.target.several import Targets, TargetSource, choose_targets, settings_of
 from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.search.cache_hit import Verdict
-from gputune.client.tuning.tuner import names_of, settings_of
+from gputune.client.tuning.tuner import names_of
 from gputune.core.precision import IN_FLOATS
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.limits import Limits

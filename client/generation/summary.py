@@ -60,20 +60,10 @@ def summarise(
         "shipped_gain": None if (least := least_gained(decisions)) is None else least.shipped,
         "tasks": [
             {
-                "key": outcome.key,
-                "op": outcome.op,
+                **vars(outcome),
                 "problem": dict(outcome.problem),
-                "weight": outcome.weight,
-                "hit": outcome.hit,
-                "resumed": outcome.resumed,
-                "space_size": outcome.space_size,
                 "trials": dict(outcome.trials),
-                "measured": outcome.measured,
-                "drift": outcome.drift,
-                "default_ns": outcome.default_ns,
-                "tuned_ns": outcome.tuned_ns,
                 "configuration": dict(outcome.configuration),
-                "in_chain": outcome.in_chain,
             }
             for outcome in outcomes
         ],

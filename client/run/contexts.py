@@ -10,6 +10,7 @@ from typing import Any
 from gputune.client.errors import ConfigError
 from gputune.runtime import ContextGroup, Executor
 from gputune.runtime.context.format import ContextFile
+from gputune.runtime.context.packing import distinct
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.loading.groups import group_on
 from gputune.runtime.loading.model import Model, context_sources, open_together
@@ -43,7 +44,7 @@ class Contexts:
     def __init__(self, models: Sequence[Model]) -> None:
         """Take the contexts of files, each under a name of its own. Raises ContextError, OSError; ValueError for names
         that are not distinct all the same."""
-        self.sources = context_sources(models, names_of([model.path for model in models]))
+        self.sources = context_sources(models, distinct(model.path.stem for model in models))
 
     def load(
         self,
@@ -76,18 +77,6 @@ class Contexts:
             group = stack.enter_context(group_on(backend, files, 1, strict, device_open_ns))
             executors = {name: _member(group, file, name, wanted[name]) for name, file in files.items()}
             return Loaded(executors, paths, group)
-
-
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """Return a different name for each file, after its own: a second a.bin is "a.2"."""
-    names: list[str] = []
-    for path in paths:
-        name, number = path.stem, 1
-        while name in names:
-            number += 1
-            name = f"{path.stem}.{number}"
-        names.append(name)
-    return names
 
 
 def shares(files: Mapping[str, ContextFile]) -> bool:

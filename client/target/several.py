@@ -135,7 +135,7 @@ def unlike(one: Described, other: Described) -> str:
     empty where nothing does."""
     for what, mine, theirs in (
         ("device", _lasting(one[0]), _lasting(other[0])),
-        ("setting", _settings(one[1]), _settings(other[1])),
+        ("setting", settings_of(one[1]), settings_of(other[1])),
     ):
         for name in sorted(mine.keys() | theirs.keys()):
             if mine.get(name) != theirs.get(name):
@@ -148,9 +148,10 @@ def _lasting(device: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in device.items() if name not in MEMORY}
 
 
-def _settings(server: Mapping[str, object]) -> Mapping[str, object]:
+def settings_of(server: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings of a target that change code or time, as its welcome reports them."""
     settings = server.get("settings")
-    return settings if isinstance(settings, Mapping) else {}
+    return {str(name): str(value) for name, value in settings.items()} if isinstance(settings, Mapping) else {}
 
 
 def _shown(facts: Mapping[str, object], name: str) -> str:

@@ -22,6 +22,7 @@ from gputune.client.model.plan import Task
 from gputune.client.options.tuning import TuningOptions
 from gputune.client.progress import SILENT, Progress, keeping_label
 from gputune.client.target.client import TargetClient
+from gputune.client.target.several import settings_of
 from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.expected_gain import Inference
 from gputune.client.tuning.measuring.cooling import Cooling
@@ -489,11 +490,3 @@ class Tuner:
         while len(there) > 1 and sum(one.runner.bytes for one in there) > KEPT_BYTES:
             there.pop(0).runner.clear()
         return there
-
-
-def settings_of(server: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings of the target that change code or time, as its welcome reports them."""
-    settings = server.get("settings")
-    if not isinstance(settings, Mapping):
-        return {}
-    return {str(name): str(value) for name, value in settings.items()}

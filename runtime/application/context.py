@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gputune.core.errors import ContextClosed, DeviceError, UnknownGraph
 from gputune.core.identity import DeviceIdentity
+from gputune.core.opened import Closing
 from gputune.runtime.application.bench import Bench, bench
 from gputune.runtime.application.inputs import Array, Inputs, given_in_words, named, takes, tensors_in_words
 from gputune.runtime.application.states import State, remembered
@@ -69,7 +69,7 @@ def load(
     return loaded
 
 
-class Context:
+class Context(Closing):
     """Run a loaded context: each inference uses the graph that takes the given inputs.
 
     path: its file. executors: by the names of its graphs, the objects that run them and hold all their details; close
@@ -224,9 +224,6 @@ class Context:
     def __enter__(self) -> Self:
         self._check()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     # --- inside ---------------------------------------------------------------------------------------
 

@@ -86,6 +86,17 @@ class Bound:
         return (*self.before, self)
 
 
+class Call(NamedTuple):
+    """Name a kernel of a program, with what it is launched with. work: for a backend that models time."""
+
+    program: Program
+    entry: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    arguments: Sequence[Buffer | Scalar]
+    work: Work | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Launches of one kernel, enqueued together as a part of a pass. evict_bytes: how many bytes of other data pass
@@ -222,7 +233,7 @@ class Backend(ABC):
         Raises InvalidLaunch, LimitExceeded, BuildFailed (no such entry) or LaunchFailed (wrong arguments).
         """
         check_sizes(global_size, local_size, self.identity)
-        return self._bind(program, entry, global_size, local_size, arguments, work)
+        return self._bind(Call(program, entry, global_size, local_size, arguments, work))
 
     def code_of(self, bound: Bound) -> str | None:
         """Return a name of the machine code that a kernel runs as with its sizes, once it was launched: equal names
@@ -316,15 +327,7 @@ class Backend(ABC):
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any: ...
 
     @abstractmethod
-    def _bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | Scalar],
-        work: Work | None,
-    ) -> Bound: ...
+    def _bind(self, call: Call) -> Bound: ...
 
 
 def buffers_of(arguments: Sequence[Buffer | Scalar]) -> dict[int, Buffer]:

@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, CannotImport, LaunchFailed
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.runtime.backends.answers import Bytes, Times, Timing
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Program, buffers_of
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Call, Program, buffers_of
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.memory.handles import Lease, MemHandle
 
@@ -167,21 +166,15 @@ class NullBackend(Backend):
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any:
         return parent.handle[offset : offset + nbytes]
 
-    def _bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | Scalar],
-        work: Work | None,
-    ) -> Bound:
-        held = buffers_of(arguments)
-        least = work or Work(flops=0, bytes=sum(buffer.nbytes for buffer in held.values()))
-        digest = hashlib.sha256(repr((program.binary, entry, global_size, local_size)).encode()).digest()
+    def _bind(self, call: Call) -> Bound:
+        held = buffers_of(call.arguments)
+        least = call.work or Work(flops=0, bytes=sum(buffer.nbytes for buffer in held.values()))
+        digest = hashlib.sha256(
+            repr((call.program.binary, call.entry, call.global_size, call.local_size)).encode()
+        ).digest()
         penalty = 1 + 9 * int.from_bytes(digest[:8], "little") / 2**64
         time_ns = LAUNCH_NS + round(penalty * max(least.flops / FLOPS_PER_NS, least.bytes / BYTES_PER_NS))
-        return Bound(time_ns, global_size, local_size, held)
+        return Bound(time_ns, call.global_size, call.local_size, held)
 
 
 def time_ns(bound: Bound) -> int:

@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
-from gputune.core.launches import Work
 from gputune.core.quirks import quirks_of
 from gputune.core.resources import UNKNOWN, Resources
 from gputune.runtime.backends.answers import Bytes, Times, Timing, in_order_of_time, timing_of
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Program, buffers_of
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Call, Program, buffers_of
 from gputune.runtime.backends.compiled_kernels import code_of, spare_general_code
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.opencl_devices import cl, drivers, identity_of, query_kernel, visible_devices
@@ -224,17 +222,10 @@ class OpenCLBackend(Backend):
             built.log = program.get_build_info(self._device, cl.program_build_info.LOG) if verbose else ""
         return built
 
-    def _bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | Scalar],
-        work: Work | None,
-    ) -> Bound:
+    def _bind(self, call: Call) -> Bound:
+        entry, arguments = call.entry, call.arguments
         try:
-            kernel = cl.Kernel(program.handle, program.prefix + entry)
+            kernel = cl.Kernel(call.program.handle, call.program.prefix + entry)
         except cl.Error as error:
             raise BuildFailed(f"the program has no kernel {entry!r}: {error}") from None
         with _translated(f"kernel {entry!r}"):
@@ -243,7 +234,7 @@ class OpenCLBackend(Backend):
             query, info = kernel.get_work_group_info, cl.kernel_work_group_info
             compiled_for = query(info.COMPILE_WORK_GROUP_SIZE, self._device)  # NVIDIA says 256 and runs this
             allowed = max(query(info.WORK_GROUP_SIZE, self._device), int(np.prod(compiled_for)))
-            if (work_items := int(np.prod(local_size))) > allowed:
+            if (work_items := int(np.prod(call.local_size))) > allowed:
                 raise LimitExceeded(f"work-group of {work_items} work-items, kernel {entry!r} allows {allowed} here")
             local_bytes, limit = query(info.LOCAL_MEM_SIZE, self._device), self.identity.local_memory_bytes
             if local_bytes > limit:
@@ -253,7 +244,7 @@ class OpenCLBackend(Backend):
                     kernel.set_arg(place, argument.handle)
                 else:
                     kernel.set_arg(place, np.int32(argument))
-        return Bound(kernel, global_size, local_size, buffers_of(arguments))
+        return Bound(kernel, call.global_size, call.local_size, buffers_of(arguments))
 
 
 def _wait_until_it_runs(event: cl.Event) -> None:

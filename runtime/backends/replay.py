@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Work
 from gputune.core.statuses import OK
 from gputune.runtime.backends.answers import Times, Timing
-from gputune.runtime.backends.base import Bound, Buffer, Program, buffers_of
+from gputune.runtime.backends.base import Bound, Call, Program, buffers_of
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.recording import (
@@ -117,32 +115,23 @@ class ReplayBackend(NullBackend):
             raise BuildFailed("not a program binary of a replayed device")
         return Program("unknown, from a binary", 0, bytes(binary))
 
-    def _bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | Scalar],
-        work: Work | None,
-    ) -> Bound:
+    def _bind(self, call: Call) -> Bound:
+        program, sizes, held = call.program, (call.global_size, call.local_size), buffers_of(call.arguments)
         assert program.binary is not None
-        digest = launch_digest(
-            program.binary[len(MAGIC) :].decode("ascii", "replace"), entry, global_size, local_size, arguments
-        )
-        held = buffers_of(arguments)
+        known = program.binary[len(MAGIC) :].decode("ascii", "replace")
+        digest = launch_digest(known, call.entry, *sizes, call.arguments)
         if digest in self._prepare:
-            return Bound(Playback((PREPARE_NS,), PREPARE_NS, PREPARE_NS, True), global_size, local_size, held)
+            return Bound(Playback((PREPARE_NS,), PREPARE_NS, PREPARE_NS, True), *sizes, held)
         if digest not in self._rows:
             raise NotRecorded(
-                f"kernel {entry!r} with global size {global_size}, local size {local_size} and options "
+                f"kernel {call.entry!r} with global size {sizes[0]}, local size {sizes[1]} and options "
                 f"{str(program.handle)[:500]!r} is not in the recording ({self._titles})"
             )
         row, sample_ns = self._rows[digest]
         if row.status != OK:
             raise _FAILURES[row.status](row.message)
         playback = Playback(row.samples_ns, sample_ns, row.first_launch_ns, row.timing == "event")
-        return Bound(playback, global_size, local_size, held)
+        return Bound(playback, *sizes, held)
 
     def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
         started()

@@ -150,10 +150,15 @@ def _tensor_text(tensor: TensorRecord) -> str:
 
 
 def _names(files: Sequence[ContextFile], wanted: Sequence[str]) -> list[str]:
-    """Return a different name for each context: the one that is wanted, else its tier, the second of one as NAME.2."""
+    """Return a different name for each context: the one that is wanted, else its tier."""
+    given = chain(wanted, repeat(""))
+    return distinct(name or _name_of_tier(file.header.tier) for file, name in zip(files, given, strict=False))
+
+
+def distinct(wanted: Iterable[str]) -> list[str]:
+    """Return a different name for each that is wanted: the second "a" is "a.2"."""
     names: list[str] = []
-    for file, base in zip(files, chain(wanted, repeat("")), strict=False):
-        base = base or _name_of_tier(file.header.tier)
+    for base in wanted:
         name, number = base, 1
         while name in names:
             number += 1

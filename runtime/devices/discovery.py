@@ -95,15 +95,7 @@ class DeviceReport:
         return {} if self.simulated or self.remote else environment_for(self.driver_file)
 
     def to_dict(self) -> dict[str, Any]:
-        identity = None if self.identity is None else self.identity.to_dict()
-        return {
-            "index": self.index,
-            "identity": identity,
-            "driver_file": self.driver_file,
-            "usable": self.usable,
-            "reason": self.reason,
-            "position": self.position,
-        }
+        return {**vars(self), "identity": None if self.identity is None else self.identity.to_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> DeviceReport:

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from gputune.core.bounds import Scalar
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import DeviceNotFound, LaunchFailed
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Work
 from gputune.core.quirks import quirks_of
 from gputune.runtime.backends import (
     Backend,
@@ -38,6 +37,7 @@ from gputune.runtime.backends import (
     buffers_of,
 )
 from gputune.runtime.backends.answers import in_order_of_time, timing_of
+from gputune.runtime.backends.base import Call
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
 from gputune.server.agent import messages
@@ -86,11 +86,11 @@ class _Numbers:
             self._reusable += freed
 
 
-class _Kernel:
-    """Hold a bound kernel's handle, and what it takes to bind it once more."""
+class _Kernel(NamedTuple):
+    """Hold a bound kernel's handle, and its program."""
 
-    def __init__(self, handle: Handle, request: messages.Bind, program: Program) -> None:
-        self.handle, self.request, self.program = handle, request, program
+    handle: Handle
+    program: Program
 
 
 class AgentBackend(Backend):
@@ -225,23 +225,11 @@ class AgentBackend(Backend):
 
     # --- launches ---
 
-    def _bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | Scalar],
-        work: Work | None,
-    ) -> Bound:
-        given, handle = tuple(map(_given, arguments)), self.new_handle()
-        entry = program.prefix + entry
-        request = messages.Bind(handle.number, program.handle.number, entry, global_size, local_size, given)
-        return Bound(self._kernel(handle, request, program), global_size, local_size, buffers_of(arguments))
-
-    def _kernel(self, handle: Handle, request: messages.Bind, program: Program) -> _Kernel:
-        self._post(request)
-        return _Kernel(handle, request, program)
+    def _bind(self, call: Call) -> Bound:
+        program, sizes, handle = call.program, (call.global_size, call.local_size), self.new_handle()
+        entry, given = program.prefix + call.entry, tuple(map(_given, call.arguments))
+        self._post(messages.Bind(handle.number, program.handle.number, entry, *sizes, given))
+        return Bound(_Kernel(handle, program), *sizes, buffers_of(call.arguments))
 
     def enqueue(self, bound: Bound) -> None:
         self._post(messages.TimePass((_batch(bound, 1),), 0))

@@ -19,6 +19,7 @@ from gputune.client.farm.frames import OPEN_LIMITS, REQUESTS, error_frame, from_
 from gputune.client.farm.hosts.device_lock import DeviceLock
 from gputune.client.farm.hosts.health import Speed, measure
 from gputune.client.target.connecting import Target
+from gputune.client.target.several import settings_of
 from gputune.client.target.transport.target_connection import TargetConnection
 from gputune.core.batches import ProfileKernel
 from gputune.core.identity import DeviceIdentity
@@ -369,6 +370,5 @@ class DeviceHost(Closing):
 def _announced(name: str, connection: TargetConnection) -> Announced:
     identity = DeviceIdentity.from_dict(connection.device)
     tier = tier_of(identity.name, identity.compute_units, identity.vendor, identity.device_version)
-    settings = connection.server.get("settings")
-    said = {str(key): str(value) for key, value in settings.items()} if isinstance(settings, Mapping) else {}
-    return Announced(name, tier.name, identity.to_dict(), said, identity.platform in SIMULATED)
+    settings = settings_of(connection.server)
+    return Announced(name, tier.name, identity.to_dict(), settings, identity.platform in SIMULATED)

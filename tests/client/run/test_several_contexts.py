@@ -10,7 +10,8 @@ import pytest
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.lists import comma_separated
-from gputune.client.run.contexts import SHARES, names_of
+from gputune.client.run.contexts import SHARES
+from gputune.runtime.context.packing import distinct
 from tests.client.commands import Generate, Gputune, Ran, read_json
 from tests.client.contexts import small_context
 
@@ -192,9 +193,7 @@ def test_a_path_with_a_comma_is_one_file_or_stands_in_quotes(gputune: Gputune, r
 
 
 def test_files_of_the_same_name_get_numbers() -> None:
-    assert names_of([Path("x/a.bin"), Path("y/a.bin"), Path("b.bin"), Path("a.2.bin"), Path("z/a.bin")]) == [
-        "a", "a.2", "b", "a.2.2", "a.3",
-    ]  # fmt: skip
+    assert distinct(["a", "a", "b", "a.2", "a"]) == ["a", "a.2", "b", "a.2.2", "a.3"]
 
 
 def test_a_list_has_commas_between_its_parts() -> None:
