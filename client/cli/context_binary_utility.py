@@ -20,7 +20,6 @@ from gputune.client.outputs import write_json
 from gputune.client.progress import reporting
 from gputune.client.report.sizes import packed_bytes, split_line, split_of
 from gputune.client.report.uses import uses_of
-from gputune.client.run.contexts import names_of
 from gputune.client.run.packages import lines_of, listing, need_of
 from gputune.core.dtypes import FLOAT
 from gputune.core.launches import ARGUMENT_FORMS
@@ -29,6 +28,7 @@ from gputune.runtime.context.ep_context import EpContext, EpModel, is_ep_context
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.package import is_package, open_package
+from gputune.runtime.context.packing import distinct
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport, discover
 from gputune.runtime.loading.verdict import verdict_on
@@ -51,7 +51,7 @@ def show_contexts(
     contents: dict[str, dict[str, Any]] = {}
     needs: dict[str, MemoryNeed] = {}
     summaries: list[tuple[Path, list[str]]] = []
-    for name, path in zip(names_of(context_binary), context_binary, strict=True):
+    for name, path in zip(distinct(path.stem for path in context_binary), context_binary, strict=True):
         if _is_package(path):
             with device_errors(path), open_package(path) as package:
                 contents[name] = {"package": listing(package, reports), "file_bytes": path.stat().st_size}

@@ -10,7 +10,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.ownership import check_trusted
 from gputune.runtime.context.contents import contexts_in
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
-from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, version_of
+from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import GraphRecord
 
 
@@ -41,12 +41,6 @@ def read_contents(path: Path) -> Contents:
 
 
 def _check(context: ContextFile) -> None:
-    version = version_of(context.head)
-    if version not in (FORMAT_VERSION, REQUIRING_VERSION):
-        raise DeviceOrContextError(
-            f"{context.path} has format version {version}, but the C runtime reads only {FORMAT_VERSION} and "
-            f"{REQUIRING_VERSION}; generate the context again"
-        )
     if not context.header.computes:
         raise DeviceOrContextError(
             f"{context.path} was made on the null device, which computes nothing; generate it on the device that is to "

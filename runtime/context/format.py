@@ -1,8 +1,8 @@
 r"""Read and write a context binary: one file that holds everything a device needs to run a model.
 
 Layout (little endian): magic b"GPUTUNE\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
-memory block bytes and its SHA-256 (not before version 3), the memory block (memory_need.py), the header (MsgPack of
-ContextHeader.to_dict()), then the section area. The section area, and every section in it, starts at the next multiple
+memory block bytes and its SHA-256, the memory block (memory_need.py), the header (MsgPack of ContextHeader.to_dict()),
+then the section area. The section area, and every section in it, starts at the next multiple
 of 64.
 
 The memory block can be read alone, and so can the header. A section is read, and its checksum verified, whenever it is
@@ -57,20 +57,16 @@ PACKAGE_MAGIC = b"GPUTPKG\0"
 FORMAT_VERSION = 3
 REQUIRING_VERSION = 4
 """Only contexts that are compact or require a feature have it: a reader of FORMAT_VERSION runs all others."""
-READABLE_VERSIONS = (1, 2, FORMAT_VERSION, REQUIRING_VERSION)
-"""To be looked at: only the last two run. Version 3 has brought the memory block."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
 LARGEST_MEMORY_BLOCK_BYTES = 1 << 20
 LONGEST_SAID = 500
 """Characters of what is wrong with a header, which may quote names from it."""
-"""Of a file whose memory block is wanted: nearly all blocks are in them."""
 AGAIN = "it is cut short: copy it again, or make it again"
 _ONNX = b"\x08"
 """An ONNX file begins with the version of its format."""
 _PREFIX = struct.Struct("<8sII32s")
 _MEMORY = struct.Struct("<I32s")
-_HAS_MEMORY = 3  # the first version with a memory block
 _Read = Callable[[int], bytes | memoryview]  # gives the next bytes
 
 
@@ -299,11 +295,6 @@ def context_of(data: memoryview | Extent, name: str) -> ContextFile:
     return ContextFile(Extent(data.cast("B")) if isinstance(data, memoryview) else data, name)
 
 
-def version_of(head: memoryview) -> int:
-    """Return the format version of a context binary, from its head."""
-    return int(_PREFIX.unpack_from(head)[1])
-
-
 def aligned(offset: int) -> int:
     """Return the next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
@@ -319,9 +310,8 @@ def _read_prefix(read: _Read, data: Extent, path: str) -> tuple[int, int, bytes]
     if len(prefix) < _PREFIX.size:
         raise Truncated(f"{path}: the file ends after {data.nbytes} bytes; {AGAIN}")
     _, version, length, digest = _PREFIX.unpack(prefix)
-    if version not in READABLE_VERSIONS:
-        *others, last = map(str, READABLE_VERSIONS)
-        readable = f"{', '.join(others)} and {last}"
+    if version not in (FORMAT_VERSION, REQUIRING_VERSION):
+        readable = f"{FORMAT_VERSION} and {REQUIRING_VERSION}"
         raise UnsupportedFormatVersion(f"{path}: format version {version}, this gputune reads {readable}")
     return version, length, digest
 
@@ -391,7 +381,7 @@ def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
         return found
 
     version, length, digest = _read_prefix(kept, data, path)
-    need = _read_memory(kept, data, path) if version >= _HAS_MEMORY else None
+    need = _read_memory(kept, data, path)
     if length > LARGEST_HEADER_BYTES:
         raise MalformedHeader(f"{path}: a header of {length} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
     content = kept(length)
@@ -408,6 +398,6 @@ def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
         raise MalformedHeader(
             f"{path}: contexts of version {REQUIRING_VERSION}, and no others, have packings or require features"
         )
-    if need is not None and need != MemoryNeed.of(header.device, header.graphs):
+    if need != MemoryNeed.of(header.device, header.graphs):
         raise MalformedHeader(f"{path}: the memory block and the header disagree")
     return header, memoryview(head).toreadonly()

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from unittest import mock
 
 from gputune.core.errors import ContextError
 from gputune.runtime import native
-from gputune.runtime.context import format as binary_format
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.package import is_package, open_package
@@ -91,16 +89,13 @@ class NativeReader:
 
 
 def read_by_python(path: Path) -> Reading:
-    """What Python's reader says of a file. The C runtime reads the newest versions of the format alone, so here others
-    are refused, too."""
-    newest = (binary_format.FORMAT_VERSION, binary_format.REQUIRING_VERSION)
-    with mock.patch.object(binary_format, "READABLE_VERSIONS", newest):
-        try:
-            return _read(path)
-        except ContextError as error:
-            return Reading(error.name, message=str(error))
-        except OSError as error:  # what is no file, or cannot be read
-            return Reading("io_error", message=str(error))
+    """What Python's reader says of a file."""
+    try:
+        return _read(path)
+    except ContextError as error:
+        return Reading(error.name, message=str(error))
+    except OSError as error:  # what is no file, or cannot be read
+        return Reading("io_error", message=str(error))
 
 
 def _read(path: Path) -> Reading:

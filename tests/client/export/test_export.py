@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import struct
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.runtime import native
-from gputune.runtime.context.format import aligned
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE, small_context
 
@@ -113,19 +111,8 @@ def refused(gputune: Gputune, context: Path, app: Path, code: int) -> str:
 def test_what_the_c_runtime_does_not_run_is_refused(gputune: Gputune, context: Path, tmp_path: Path) -> None:
     app = tmp_path / "app"
     assert "null device" in refused(gputune, small_context(tmp_path / "null.bin"), app, 8)
-    older_path = tmp_path / "older.bin"
-    older_path.write_bytes(of_version_2(context.read_bytes()))
-    assert "has format version 2" in refused(gputune, older_path, app, 8)
     assert "[untrusted_file]" in refused(gputune, writable(context), app, 8)
     assert "cannot be read" in refused(gputune, tmp_path / "no.bin", app, 8)
-
-
-def of_version_2(content: bytes) -> bytes:
-    """A context as the format was before the memory block."""
-    header_bytes, memory_bytes = struct.unpack_from("<I", content, 12)[0], struct.unpack_from("<I", content, 48)[0]
-    begin = 48 + 36 + memory_bytes
-    head = content[:8] + struct.pack("<I", 2) + content[12:48] + content[begin : begin + header_bytes]
-    return head + bytes(-len(head) % 64) + content[aligned(begin + header_bytes) :]
 
 
 def writable(path: Path) -> Path:

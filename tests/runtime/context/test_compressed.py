@@ -9,7 +9,7 @@ import pytest
 
 from gputune.core.errors import ChecksumMismatch, UnsupportedFormatVersion
 from gputune.runtime.context import records
-from gputune.runtime.context.format import ContextFile, open_context, read_header, version_of, write_context
+from gputune.runtime.context.format import ContextFile, open_context, read_header, write_context
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import split, write_package
 from gputune.runtime.context.records import COMPRESSED, Context, ProgramRecord
@@ -42,12 +42,12 @@ def test_what_gets_smaller_is_compressed_and_read_as_it_was(large: Path, context
             stored = file.stored(place)
             assert (stored.nbytes, hashlib.sha256(stored).hexdigest()) == (section.length, section.sha256)
             assert not section.inflated or section.length < section.inflated / 9
-        assert (version_of(file.head), file.header.requires) == (4, (COMPRESSED,))
+        assert (file.head[8], file.header.requires) == (4, (COMPRESSED,))
 
 
 def test_a_context_of_small_programs_is_as_before(context_path: Path) -> None:
     with open_context(context_path) as file:
-        assert (version_of(file.head), file.header.requires) == (3, ())
+        assert (file.head[8], file.header.requires) == (3, ())
         assert {*file.header.to_dict()["sections"][0]} == {"kind", "offset", "length", "sha256"}
 
 

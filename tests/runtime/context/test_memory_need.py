@@ -15,7 +15,6 @@ from gputune.core.errors import ChecksumMismatch, ContextError, MalformedHeader,
 from gputune.runtime.context.format import read_header, write_context
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.records import Context
-from tests.strategies.files import contexts as context_fuzzing
 
 PLACE = 48  # of the block's length, behind magic, version, and the header's length and digest
 
@@ -64,14 +63,6 @@ def test_a_long_block_is_read_whole(context: Context, tmp_path: Path) -> None:
     many = tuple(dataclasses.replace(context.graphs[0], name=f"a graph with a long name {n}") for n in range(400))
     write_context(path, dataclasses.replace(context, graphs=many))
     assert [graph.name for graph in need_of(path).graphs] == [graph.name for graph in many]
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_files_of_before_say_it_in_their_header(context_path: Path, version: int) -> None:
-    need = need_of(context_path)
-    whole = context_path.read_bytes()
-    context_path.write_bytes(context_fuzzing.with_header(whole, context_fuzzing.header_of(whole), version))
-    assert need_of(context_path) == need
 
 
 @pytest.mark.parametrize("arena_bytes", [512, 128, 1 << 40])

@@ -21,7 +21,6 @@ import numpy as np
 from gputune.core.errors import BuildFailed, ContextError, DeviceError
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import (
-    MAGIC,
     REQUIRING_VERSION,
     ContextFile,
     aligned,
@@ -46,9 +45,7 @@ from gputune.runtime.loading.executors import executor_on
 from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_value
 
 SOURCE = "__kernel void f(__global float *a) {}"
-PREFIX_BYTES, MEMORY_PREFIX_BYTES = 48, 36
-FRONT_BYTES = PREFIX_BYTES + MEMORY_PREFIX_BYTES
-BEFORE_MEMORY_BLOCKS = 2  # a version of the format
+FRONT_BYTES = 48 + 36  # before the memory block: of the file, and of the block
 ODD = (b"bytes", msgpack.Timestamp(1, 2), msgpack.ExtType(5, b"a"), {1: 2}, "arena", "weights", "counters", "status",
        "input", "float64", "int8")  # fmt: skip
 
@@ -76,12 +73,7 @@ def changed_header(whole: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.1:
         fields["requires"] = chance.choice(([], ["sampler"], ["\n\x1b", "é" * 400]))
     fields = mutated_value(fields, chance, ODD)
-    if whole == original():
-        return with_header(whole, fields)
-    try:
-        return with_head(whole, need_of(fields, head_of(whole)[0]), fields)
-    except OverflowError:  # MsgPack has no larger numbers
-        return whole
+    return with_header(whole, fields)
 
 
 def check_shown(path: Path) -> None:
@@ -113,21 +105,21 @@ def contents(file: ContextFile) -> tuple[Any, ...]:
 
 def header_of(whole: bytes) -> Any:
     """Return the header as plain values."""
-    place, length = _header_place(whole), int.from_bytes(whole[12:16], "little")
-    return msgpack.unpackb(whole[place : place + length])
+    return msgpack.unpackb(head_of(whole)[1])
 
 
-def with_header(whole: bytes, fields: Any, version: int = BEFORE_MEMORY_BLOCKS) -> bytes:
-    """Return a file with another header, its right checksum, and the same sections; of a version that has no memory
-    block, which would have to agree with the header. fields: plain values, or the header's bytes."""
-    sections = whole[aligned(_header_place(whole) + int.from_bytes(whole[12:16], "little")) :]
+def with_header(whole: bytes, fields: Any) -> bytes:
+    """Return a file with another header, its right checksum, the memory block that agrees with it where one can, and
+    the same sections. fields: plain values, or the header's bytes."""
     try:
-        header: bytes = fields if isinstance(fields, bytes) else msgpack.packb(fields)
+        return with_head(whole, need_of(fields, head_of(whole)[0]), fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
-    prefix = MAGIC + version.to_bytes(4, "little") + len(header).to_bytes(4, "little")
-    start = prefix + hashlib.sha256(header).digest() + header
-    return start + bytes(aligned(len(start)) - len(start)) + sections
+
+
+def of_version(whole: bytes, version: int) -> bytes:
+    """Return a file that says that it has another version of the format."""
+    return whole[:8] + struct.pack("<I", version) + whole[12:]
 
 
 def head_of(whole: bytes) -> tuple[bytes, bytes]:
@@ -159,7 +151,7 @@ def with_section(whole: bytes, place: int, stored: bytes, inflated: int) -> byte
         laid += content
     fields["sections"][place]["inflated"] = inflated
     fields["requires"] = sorted({*fields.get("requires", ()), COMPRESSED})
-    return with_head(whole[:8] + struct.pack("<I", REQUIRING_VERSION) + whole[12 : starts[0]], memory, fields) + laid
+    return with_head(of_version(whole[: starts[0]], REQUIRING_VERSION), memory, fields) + laid
 
 
 def damaged(whole: bytes) -> bytes:
@@ -184,12 +176,6 @@ def need_of(fields: Any, otherwise: bytes) -> Any:
     except ContextError:
         return otherwise
     return MemoryNeed.of(header.device, header.graphs).to_fields()
-
-
-def _header_place(whole: bytes) -> int:
-    if int.from_bytes(whole[8:12], "little") <= BEFORE_MEMORY_BLOCKS:
-        return PREFIX_BYTES
-    return PREFIX_BYTES + MEMORY_PREFIX_BYTES + int.from_bytes(whole[PREFIX_BYTES : PREFIX_BYTES + 4], "little")
 
 
 @functools.cache

@@ -107,9 +107,8 @@ def changed_head(whole: bytes, chance: random.Random) -> bytes:
     fields, sections = parts(whole)
     entry = chance.choice(fields["contexts"])
     changed = mutated_value(contexts.header_of(sections[entry["head"]]), chance, contexts.ODD)
-    head = contexts.with_header(sections[entry["head"]], changed).rstrip(b"\0")
-    length = int.from_bytes(head[12:16], "little")
-    head = head.ljust(contexts.PREFIX_BYTES + length, b"\0")
+    head = contexts.with_header(sections[entry["head"]], changed)
+    head = head[: contexts.FRONT_BYTES + sum(map(len, contexts.head_of(head)))]
     entry["nbytes"] += aligned(len(head)) - aligned(len(sections[entry["head"]]))
     sections[entry["head"]] = head
     fields["sections"][entry["head"]] = [KINDS.index("head"), len(head), hashlib.sha256(head).digest()]
