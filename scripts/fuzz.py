@@ -14,9 +14,6 @@ import random
 import sys
 from typing import Protocol
 
-import tool
-
-sys.path.append(str(tool.ROOT))  # strategies are tests
 from stress import graphs
 from stress.fuzz import connections, native, tests
 from stress.native import agent

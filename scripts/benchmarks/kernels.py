@@ -34,7 +34,9 @@ from benchmarks.peers.entrants import entries_of, files_of, flops_of
 from benchmarks.result import Result, Table
 from gputune.client.tuning.measuring.intervals import Ratio
 from models.architectures.layered import Network
-from models.classic_models import INVERTED_RESIDUALS, saved
+from models.classic_models import INVERTED_RESIDUALS
+from models.tune_models import saved
+from tests.client.models import build
 
 GEMM, CONV, BLOCK = "matrix products", "3x3 convolutions of ResNet-18", "blocks of MobileNetV2"
 BLAS = "OpenBLAS"
@@ -138,16 +140,8 @@ def _block_kernel(channels: int, expansion: int, out_channels: int, side: int, s
 
 def gemm(m: int, n: int, k: int) -> onnx.ModelProto:
     """A matrix product [m, k] x [k, n] with a constant right side."""
-    value = onnx.helper.make_tensor_value_info
     right = np.random.default_rng(0).standard_normal((k, n), dtype=np.float32) * np.float32(k**-0.5)
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("MatMul", ["x", "right"], ["y"], "gemm")],
-        "gemm",
-        [value("x", onnx.TensorProto.FLOAT, [m, k])],
-        [value("y", onnx.TensorProto.FLOAT, [m, n])],
-        [onnx.numpy_helper.from_array(right, "right")],
-    )
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    return build(f"(float[{m},{k}] x) => (float[{m},{n}] y)", "y = MatMul(x, right)", {"right": right})
 
 
 def case_of(kernel: Kernel, settings: Settings, options: argparse.Namespace) -> Case:

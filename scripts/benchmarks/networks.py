@@ -27,19 +27,20 @@ from models import classic_models, material, tune_models
 from models.tune_models import Model
 from models.zoo_models import ENTRIES
 
+DETECTOR_SIDE = 640
+
 
 def detector() -> Model:
     """The whole text detector for maps of one size, in a file that says so."""
-    side = tune_models.DETECTOR_SIDE
 
     def fixed() -> onnx.ModelProto:
         model = onnx.load(material.detector_model())
         batch = model.graph.input[0].type.tensor_type.shape.dim
-        for dimension, size in zip(batch, (1, 3, side, side), strict=True):
+        for dimension, size in zip(batch, (1, 3, DETECTOR_SIDE, DETECTOR_SIDE), strict=True):
             dimension.dim_value = size
         return model
 
-    return classic_models.saved(f"PP-OCRv4 detector {side}", f"detector_{side}", fixed)
+    return tune_models.saved(f"PP-OCRv4 detector {DETECTOR_SIDE}", f"detector_{DETECTOR_SIDE}", fixed)
 
 
 def minilm() -> Model:

@@ -11,14 +11,12 @@ import statistics
 import subprocess
 from pathlib import Path
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
-
 import tool
+from benchmarks.kernels import gemm
 from benchmarks.result import Result
 from gputune.client.generation.ep_context import EpContextFile
-from models import classic_models, material
+from models import classic_models, tune_models
+from models.tune_models import saved
 from tests.native.compiling import INCLUDE, SOURCES, compiled, opencl_library
 from tests.onnxruntime.sessions import plugin
 
@@ -38,15 +36,13 @@ def run(options: argparse.Namespace) -> Result:
     work = options.work / "sessions"
     work.mkdir(parents=True, exist_ok=True)
     application = compiled("application", [APPLICATION, *SOURCES], ("-O2", "-g", f"-I{INCLUDE}"))
-    contexts = {"a product of 16 x 16": (tiny_model(work), "")}
+    models = [saved("a product of 16 x 16", "product_16", lambda: gemm(1, 16, 16))]
+    models += [] if options.quick else [tune_models.demo(), classic_models.mobilenet_v2(0.5, 160)]
     loads = 1 if options.quick else options.loads
-    if not options.quick:
-        contexts["page orientation"] = (material.orientation_model(), "x=1,3,224,224")
-        contexts["MobileNetV2-0.5 160"] = (classic_models.mobilenet_v2(0.5, 160).path, "x=1,3,160,160")
     rows, found = [], {}
-    for name, (model, dimensions) in contexts.items():
-        folder = work / name.replace(" ", "_")
-        binary = tool.generate(folder, model, dimensions, "none", None).context
+    for model in models:
+        name, folder = model.title, work / model.path.stem
+        binary = tool.generate(folder, model.path, model.shapes, "none", None).context
         EpContextFile(folder / "model.onnx", False).write(binary)
         figures = [_application(application, folder / "model.onnx", binary, options.rounds) for _ in range(loads)]
         load, session = (statistics.median(one[place] for one in figures) for place in (0, 1))
@@ -70,18 +66,3 @@ def _application(application: Path, model: Path, binary: Path, rounds: int) -> l
     if ran.returncode:
         raise RuntimeError(ran.stderr)
     return [float(number) for number in re.findall(r"([\d.]+) (?:ms|us)", ran.stdout)]
-
-
-def tiny_model(folder: Path) -> Path:
-    """Return a model that computes next to nothing: an inference of it is what an inference costs."""
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 16]), ("y", [1, 16]))
-    ]
-    weights = numpy_helper.from_array(np.eye(16, dtype=np.float32), "w")
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "tiny", values[:1], values[1:], [weights]
-    )
-    path = folder / "tiny.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path

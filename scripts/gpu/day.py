@@ -32,7 +32,6 @@ ROOT = HERE.parents[1]
 MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux2010", "manylinux1")
 WHEELS = ROOT / ".wheels"
 ROOMS = ("cache", "client", "core", "kernels", "runtime", "server")
-NO_GPU = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,7 +122,7 @@ def _link_gputune(work: Path) -> None:
         sys.path.insert(0, str(package.parent))
         importlib.invalidate_caches()
     inherited = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    ours = [str(work / "site"), str(HERE.parent)]
+    ours = [str(work / "site"), str(HERE.parent), str(ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*ours, *inherited]))
 
 

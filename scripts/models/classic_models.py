@@ -4,7 +4,6 @@ ResNets, MobileNets and a detector are built layer by layer. Nine others come fr
 seeded weights in place of the weights that it omits.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from models import material
-from models.architectures import detectors, mobilenet_v3, unet
+from models.architectures import detectors, mobilenet_v3
 from models.architectures.layered import Network, round_channels
-from models.tune_models import Model
+from models.tune_models import Model, saved
 
 CLASSES = 1000
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -63,11 +61,6 @@ def yolo_tiny() -> Model:
     return saved("YOLOv3-tiny 416", "yolov3_tiny", detectors.yolo_tiny)
 
 
-def unet_of(width: int = 64, side: int = 64) -> Model:
-    """A U-Net of an image generator: 2,000 nodes, and more than 200 tasks."""
-    return saved(f"U-Net {width} {side}", f"unet_{width}_{side}", lambda: unet.unet(width, side))
-
-
 def squeezenet() -> Model:
     """SqueezeNet 1.1 for maps of 224 x 224."""
     return light("SqueezeNet")
@@ -91,18 +84,6 @@ def light(name: str) -> Model:
     """One of LIGHT_STEMS, for a map of 224 x 224."""
     stem = LIGHT_STEMS[name]
     return saved(f"{name} 224", stem, lambda: refilled(LIGHT / f"light_{stem}.onnx"))
-
-
-def saved(title: str, stem: str, make: Callable[[], onnx.ModelProto]) -> Model:
-    """A model of static shapes in build/models, made anew; a file with the same contents is left alone."""
-    path = material.MATERIAL / "classic" / f"{stem}.onnx"
-    content = make().SerializeToString(deterministic=True)
-    if not path.is_file() or path.read_bytes() != content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        partial.write_bytes(content)
-        partial.replace(path)
-    return Model(title, path, {})
 
 
 def _resnet18(side: int) -> onnx.ModelProto:

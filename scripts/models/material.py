@@ -16,7 +16,6 @@ MATERIAL = ROOT / "build" / "models"
 
 ORIENTATION_INPUT = "x"
 ORIENTATION_SHAPE = (1, 3, 224, 224)
-ANGLE_INPUT = "x"
 ANGLE_SHAPE = (1, 3, 48, 192)
 # How pillow names a clockwise turn by so many degrees (its own rotations are counter-clockwise).
 TURNS = {
@@ -96,11 +95,6 @@ def title_encoder() -> Path:
 def magika_model() -> Path:
     """A detector of file types (magika, Apache-2.0): 2048 bytes of a file in, a probability for each type out."""
     return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/model.onnx")
-
-
-def magika_settings() -> Path:
-    """What surrounds magika's model, as JSON: which bytes it sees, and the types that its numbers stand for."""
-    return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/config.min.json")
 
 
 def page_picture() -> Path:

@@ -1,11 +1,10 @@
-"""List models and tasks for benchmarks."""
+"""List models and tasks for benchmarks, and keep models that are made here in build/models."""
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from gputune.client.model.graph import Graph
@@ -17,8 +16,7 @@ from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from models import material
 from models.architectures import efficientnet
-
-DETECTOR_SIDE = 640
+from tests.client.models import build
 
 
 @dataclass(frozen=True)
@@ -43,55 +41,43 @@ class Model:
         return lower(self.graph())
 
 
+def saved(title: str, stem: str, make: Callable[[], onnx.ModelProto]) -> Model:
+    """Return a model of static shapes in build/models, made anew; a file with the same contents is left alone."""
+    path = material.MATERIAL / "classic" / f"{stem}.onnx"
+    content = make().SerializeToString(deterministic=True)
+    if not path.is_file() or path.read_bytes() != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # others may be reading the file
+        partial.write_bytes(content)
+        partial.replace(path)
+    return Model(title, path, {})
+
+
 def demo() -> Model:
     """The demo's model."""
     return Model("page orientation", material.orientation_model(), {"x": material.ORIENTATION_SHAPE})
 
 
-def detector() -> Model:
-    """The text detector for maps of one size."""
-    dimensions = {"x": (1, 3, DETECTOR_SIDE, DETECTOR_SIDE)}
-    return Model(f"text detector at {DETECTOR_SIDE}", material.detector_model(), dimensions)
-
-
 def classifier() -> Model:
     """EfficientNet-Lite0."""
-    path = material.MATERIAL / "efficientnet_lite0" / "efficientnet_lite0.onnx"
-    return _saved("EfficientNet-Lite0", efficientnet.model(), path)
+    return saved("EfficientNet-Lite0", "efficientnet_lite0", efficientnet.model)
 
 
 def small() -> Model:
     """A convolution and a matrix product, for trying the tools out."""
-    numbers = np.random.default_rng(3)
-    weights = {"w": (8, 3, 3, 3), "m": (8 * 16 * 16, 10)}
-    nodes = [
-        onnx.helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1] * 4),
-        onnx.helper.make_node("Flatten", ["c"], ["f"], "flatten"),
-        onnx.helper.make_node("Gemm", ["f", "m"], ["y"], "gemm"),
-    ]
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        nodes,
-        "small",
-        [value("x", onnx.TensorProto.FLOAT, [1, 3, 16, 16])],
-        [value("y", onnx.TensorProto.FLOAT, [1, 10])],
-        [
-            onnx.numpy_helper.from_array(np.float32(0.1) * numbers.standard_normal(shape, dtype=np.float32), name)
-            for name, shape in weights.items()
-        ],
+    return saved("a small model", "small", lambda: small_network(3, 16, 8))
+
+
+def small_network(channels: int, side: int, filters: int, stride: int = 1) -> onnx.ModelProto:
+    """Return a convolution of a square map, and a matrix product to ten numbers."""
+    after = -(-side // stride)
+    return build(
+        f"(float[1,{channels},{side},{side}] x) => (float[1,10] y)",
+        f"""c = Conv<pads=[1,1,1,1], strides=[{stride},{stride}]>(x, w)
+            f = Flatten(c)
+            y = Gemm(f, m)""",
+        {"w": (filters, channels, 3, 3), "m": (filters * after**2, 10)},
     )
-    path = material.MATERIAL / "small.onnx"
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-    return _saved("a small model", model, path)
-
-
-def _saved(title: str, model: onnx.ModelProto, path: Path) -> Model:
-    """A model of static shapes in a file, which others may be reading."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    onnx.save(model, partial)
-    partial.replace(path)
-    return Model(title, path, {})
 
 
 def three_tasks() -> tuple[Task, ...]:
@@ -103,11 +89,3 @@ def three_tasks() -> tuple[Task, ...]:
         ("MatMul", MatMulProblem(6400, 48, 12, bias=True)),
     )
     return tuple(Task(op, problem, 1) for op, problem in problems)
-
-
-MODELS: Mapping[str, Callable[[], Model]] = {
-    "demo": demo,
-    "detector": detector,
-    "efficientnet": classifier,
-    "small": small,
-}

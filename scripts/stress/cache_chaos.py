@@ -18,9 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 import tool
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord
-from stress.chaos import small_model
+from models.tune_models import small_network
 from stress.made_up_cache import VALIDITY
 
 WORK = tool.ROOT / "build" / "chaos" / "cache"
@@ -96,9 +98,10 @@ def share(count: int) -> dict[str, Any]:
     begun = time.monotonic()
     running = []
     for number in range(count):
+        onnx.save(small_network(8, 8 + number, 16, stride=2), model := folder / f"{number}.onnx")
         words = [
             sys.executable, "-m", "gputune.client.cli.main", "context-binary-generator",
-            "--model", small_model(folder / f"{number}.onnx", 8 + number),
+            "--model", model,
             "--binary_file", f"m{number}", "--output_dir", folder, "--config_file", config, "--device", "null",
             "--tuning_effort", "quick", "--summary_json", folder / f"{number}.json",
         ]  # fmt: skip

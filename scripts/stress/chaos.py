@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 import tool
@@ -41,6 +40,7 @@ from gputune.client.tuning.search.task_search import TaskSearch, device_limits, 
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Trial
 from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE, find
+from models.tune_models import small_network
 
 WORK = tool.ROOT / "build" / "chaos"
 KINDS = ("worker", "daemon", "client", "connection", "agent")
@@ -48,32 +48,6 @@ SLOWER = 0.05
 """Another variant that is slower side by side by this share, or less, is the same winner within noise."""
 SAMPLES = 31
 RUN_SECONDS = 600
-
-
-def small_model(path: Path, side: int = 28) -> Path:
-    """Write a convolution and a matrix product, small enough that nearly all time is build and measurement."""
-    numbers = np.random.default_rng(1)
-    weights = {"w": (16, 8, 3, 3), "g": (16 * ((side + 1) // 2) ** 2, 10)}
-    nodes = [
-        onnx.helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4, strides=[2, 2]),
-        onnx.helper.make_node("Flatten", ["c"], ["f"], name="flatten"),
-        onnx.helper.make_node("Gemm", ["f", "g"], ["y"], name="gemm"),
-    ]
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        nodes,
-        path.stem,
-        [value("x", onnx.TensorProto.FLOAT, [1, 8, side, side])],
-        [value("y", onnx.TensorProto.FLOAT, [1, 10])],
-        [
-            onnx.numpy_helper.from_array(numbers.standard_normal(shape, dtype=np.float32), name)
-            for name, shape in weights.items()
-        ],
-    )
-    opset = onnx.helper.make_opsetid("", 13)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
-    return path
 
 
 class Service:
@@ -349,7 +323,8 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := [kind for kind in options.kinds if kind not in KINDS]:
         parser.error(f"--kinds: {unknown[0]!r} is none of {', '.join(KINDS)}")
-    model = small_model(WORK / "model.onnx")
+    WORK.mkdir(parents=True, exist_ok=True)
+    onnx.save(small_network(8, 28, 16, stride=2), model := WORK / "model.onnx")
     with generation("calm", model, options.device, options.effort) as made:
         calm = made.run([])
     print(f"undisturbed: {calm.seconds:.1f} s, {len(calm.trials)} trials", flush=True)

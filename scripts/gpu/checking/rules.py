@@ -43,9 +43,6 @@ STEP, FEW_GROUPS = 8, 4
 DIRECT = ("matmul_tiled", "conv_direct")
 MOST_VECTORS, LEAST_SHARE, MOST_LOAD_CYCLES = 32, 0.45, 12
 
-NEEDED: Mapping[str, str] = {}
-"""By the entries of kernels: how the instruction begins that a kernel is about, as NVIDIA names it."""
-
 NOT_COHERENT = "ld.global.nc"
 NARROW_FENCES = ("membar.cta", "fence.acq_rel.cta", "fence.sc.cta")
 
@@ -116,14 +113,6 @@ def enough_arithmetic(look: Look) -> str:
     least = LEAST_RATIO[look.kernel.entry][look.case.kind != DEFAULT]
     ratio = look.facts.ratio if look.facts else None
     return f"{ratio:.1f} multiply-adds for each load, not {least}" if ratio and ratio < least else ""
-
-
-def own_instructions(look: Look) -> str:
-    """A kernel has the instruction that it was written for."""
-    wanted = NEEDED.get(look.kernel.entry)
-    if wanted is None or look.facts is None or look.case.device.maker != "nvidia":
-        return ""
-    return "" if any(name.startswith(wanted) for name in look.facts.instructions) else f"it has no {wanted}"
 
 
 def fills_device(look: Look) -> str:
@@ -211,7 +200,6 @@ RULES: Mapping[str, Rule] = {
         local_memory,
         wide_accesses,
         enough_arithmetic,
-        own_instructions,
         fills_device,
         enough_groups,
         occupancy,

@@ -15,13 +15,6 @@ RUSTICL = "usr/lib/*-linux-gnu/libRusticlOpenCL.so.1"
 CLC = "usr/lib/clc/spirv64-mesa3d-.spv"
 INTEL = ("python/intel_opencl_rt-*.data/data/lib/libintelocl.so",)
 INTEL_LIBRARIES = "python/*.data/data/lib"
-INTEL_PACKAGES: Mapping[str, str] = {
-    "intel-opencl-rt": "2026.2.0",
-    "intel-cmplr-lib-rt": "2026.2.0",
-    "tbb": "2023.2.0",
-    "tcmlib": "1.6.0",
-}
-"""Wheels of PyPI with Intel's runtime for CPUs, under Intel's own licences."""
 RUSTICL_LOCAL_BYTES = 64 << 10
 """Mesa counts the local memory of a kernel twice, so what it says is no proof of what the kernel declares."""
 

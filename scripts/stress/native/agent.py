@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-import tool
+from c_tables import AGENT_RECORDS
 from gputune.runtime import native
 from gputune.server.agent import messages
 from gputune.server.protocol import codec, framing
@@ -35,12 +35,9 @@ from gputune.server.protocol.messages import PROTOCOL_VERSION, Hello
 from stress.fuzz import cases
 from stress.fuzz.cases import Broken
 from stress.fuzz.native import built, guided
-from tests.strategies.changes import mutated_bytes
-
-sys.path.append(str(tool.ROOT))
-from c_tables import AGENT_RECORDS
 from tests.native.fake import NBYTES, doubling_context, fake_library
 from tests.protocol.tampering import CUT, LIMITS, Recorded, tampered
+from tests.strategies.changes import mutated_bytes
 
 KEY = b"k" * 32
 PARTS = (

@@ -6,13 +6,11 @@ that what is still valid goes as deep as an honest client's request.
 
 import random
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import tool
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.frame_mac import FrameMac
@@ -46,8 +44,6 @@ from gputune.server.protocol.messages import (
 from stress.server.attack import HANDLE, Input, Stage
 from stress.server.wire import frame
 from stress.server.workload import DATA, batch, variant
-
-sys.path.append(str(tool.ROOT))
 from tests.protocol.full import full_headers
 from tests.protocol.hostile import hostile_inputs
 
