@@ -6,7 +6,7 @@ import ctypes
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +30,18 @@ Enqueue = Callable[[], Any]
 class Device:
     """A device that is open."""
 
-    def __init__(self, profiling: bool = True) -> None:
+    def __init__(self) -> None:
         devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
         self.device = devices[int(os.environ.get(POSITION, "0"))]
         self.context = cl.Context([self.device])
-        self.queue = self.new_queue(profiling)
+        self.queue = cl.CommandQueue(self.context, self.device)
         self.nvidia = "NVIDIA" in self.device.vendor
         self.gpu = bool(self.device.type & cl.device_type.GPU)
-        self.units = int(self.device.max_compute_units)
         self._held: list[Any] = []  # arguments of kernels, which do not hold them
-        self._built: dict[tuple[str, str], Any] = {}
 
-    def new_queue(self, profiling: bool) -> Any:
-        """Return one more in-order queue."""
-        clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
-        return cl.CommandQueue(self.context, self.device, **clock)
-
-    def build(self, source: str, options: str = "", **defines: int) -> Any:
+    def build(self, source: str, options: str = "") -> Any:
         """Return a built program. Raises pyopencl's RuntimeError with the build log."""
-        words = [options, *(f"-D{name}={value}" for name, value in defines.items())]
-        key = source, " ".join(filter(None, words))
-        if key not in self._built:
-            self._built[key] = cl.Program(self.context, source).build(key[1])
-        return self._built[key]
+        return cl.Program(self.context, source).build(options)
 
     def log_of(self, program: Any) -> str:
         """Return what the compiler said of a program."""
@@ -80,12 +69,6 @@ class Device:
         for place, argument in enumerate(arguments):
             kernel.set_arg(place, argument)
         return kernel
-
-    def event_us(self, kernel: Any, size: Sequence[int], local: Sequence[int]) -> float:
-        """Run a kernel once; its microseconds by the device's clock."""
-        event = cl.enqueue_nd_range_kernel(self.queue, kernel, tuple(size), tuple(local))
-        event.wait()
-        return float(event.profile.end - event.profile.start) / 1e3
 
     def wall_us(self, enqueue: Enqueue, times: int) -> float:
         """Return the microseconds of one call when so many follow each other, by the host's clock."""

@@ -16,7 +16,6 @@ HEAD = ("date", "card", "platform", "driver")
 CHAINS = ("", ", one program", ", modules loaded at once")
 KEPT: Mapping[str, tuple[str, ...]] = {
     "facts": ("device",),
-    "gemm": ("gemm",),
     "baselines": ("torch", "networks", "products", "convolutions", "rows", "launches", "copies"),
     "clblast": ("products",),
     "kernel_tests": ("tests",),
@@ -95,7 +94,6 @@ def _day(day: Day) -> str:
         ("Kernels", "recordings", _kernels),
         ("Defaults of today, estimated", "facts", _estimated),
         ("Products next to CLBlast", "clblast", _clblast),
-        ("Prototypes of products", "gemm", _products),
         ("Launches by the use of a program", "chains", _uses),
         ("Kernel tests", "kernel_tests", _tests),
     )
@@ -116,9 +114,6 @@ CAPTIONS = {
     " columns of a work-group's tile, and into how many shares the reduction is split.",
     "Products next to CLBlast": "Microseconds of a call when 20 follow each other, launching included. CLBlast uses the"
     " parameters that it brings.",
-    "Prototypes of products": "TFLOP/s of square products with the best tile. The error is the largest difference as a"
-    " part of the largest value. `local` keeps tiles in local memory, as gputune's kernels do today. `mma3` uses matrix"
-    " units, with three TF32 products for each float32 product, and gputune does not use it yet.",
     "Launches by the use of a program": "Microseconds of the host for a launch whose program is used for the first time"
     " in an inference, and for others; and until all launches are enqueued, and done.",
     "Kernel tests": "How the tests of all kernels ended on the card.",
@@ -211,23 +206,6 @@ def _clblast(day: Day) -> list[list[Any]]:
             best = min((one for one in starters if one is not None), default=None)
             rows.append([name, _median(found, "clblast"), _median(found, "default"), best])
     return rows if len(rows) > 1 else []
-
-
-def _products(day: Day) -> list[list[Any]]:
-    kinds = ("local", "mma3", "torch_fp32", "torch_tf32")
-    rows: list[list[Any]] = [["size", "local", "mma3", "PyTorch, float32", "PyTorch, TF32"]]
-    errors: list[Any] = ["error at 1024"]
-    products = day["gemm"]["gemm"]
-    for size in sorted(products, key=int):
-        best: list[Any] = [f"{size}"]
-        for kind in kinds:
-            found = {name: one for name, one in products[size].items() if name.split()[0] == kind and "tflops" in one}
-            name = max(found, key=lambda name: float(found[name]["tflops"]), default=None)
-            best.append(None if name is None else float(found[name]["tflops"]))
-            if size == "1024":
-                errors.append(None if name is None else f"{found[name]['error']:.1e}")
-        rows.append(best)
-    return [*rows, errors]
 
 
 def _uses(day: Day) -> list[list[Any]]:

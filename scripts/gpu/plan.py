@@ -24,7 +24,6 @@ class Phase:
 
 PHASES = (
     Phase("facts", 10),
-    Phase("gemm", 25),
     Phase("baselines", 50),
     Phase("clblast", 25),
     Phase("kernel_tests", 65),

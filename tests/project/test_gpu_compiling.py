@@ -252,23 +252,6 @@ def test_compilers_show_what_rules_are_about(maker: str, architecture: str) -> N
         compiler.compile("__kernel void run(", "", architecture)
 
 
-PROGRAMS = tools.ROOT / "scripts" / "gpu" / "programs"
-TILE = "-DBM=128 -DBN=64 -DBK=8 -DLM=16 -DLN=16 -DVW=4 -DSTAGES=2 -DPAD=4 -DBAND=8"
-WARPS = "-DBM=64 -DBN=64 -DBK=16 -DWARPS_M=2 -DWARPS_N=2 -DSTAGES=3 -DBAND=8 -DTERMS=3 -DPENDING=1"
-
-
-@pytest.mark.slow
-def test_a_product_that_was_written_for_gpus_does_well() -> None:
-    compiler = compiler_of("nvidia")
-    local, matrix = (
-        next(iter(compiler.compile((PROGRAMS / name).read_text(), options, "sm_90").values()))
-        for name, options in (("gemm_local.cl", TILE), ("gemm_mma.cl", WARPS))
-    )
-    assert (local.spills, local.stack_bytes, local.wide_share) == (0, 0, 1)
-    assert (local.ratio or 0) >= 8
-    assert any(name.startswith("HMMA") for name in matrix.instructions)
-
-
 @pytest.mark.slow
 def test_intels_compiler_shows_spills() -> None:
     compiler = compiler_of("intel")

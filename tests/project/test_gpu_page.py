@@ -32,15 +32,15 @@ def kept(tmp_path: Path, *days: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_kept_day_has_results_and_no_places(tmp_path: Path) -> None:
     facts = phase(machine={"home": "/root"}, device={"NAME": "a card", "said": "/tmp/x"})
-    found = kept(tmp_path, {"outcomes": [], "facts": facts, "gemm": {"phase": "gemm"}})
+    found = kept(tmp_path, {"outcomes": [], "facts": facts, "clblast": {"phase": "clblast"}})
     assert found == {
         "facts": {key: value for key, value in HEAD.items() if key != "rehearsal"} | {"device": {"NAME": "a card"}}
     }
 
 
 def test_a_later_day_counts_more_unless_it_is_a_rehearsal(tmp_path: Path) -> None:
-    days = [{"gemm": phase(gemm={"512": size}, rehearsal=size == 3)} for size in (1, 2, 3)]
-    assert kept(tmp_path, *days)["gemm"]["gemm"] == {"512": 2}
+    days = [{"clblast": phase(products={"512": size}, rehearsal=size == 3)} for size in (1, 2, 3)]
+    assert kept(tmp_path, *days)["clblast"]["products"] == {"512": 2}
 
 
 def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(

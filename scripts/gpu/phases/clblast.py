@@ -49,7 +49,7 @@ def main(record: Record) -> None:
         record.put("error", "clblast", value=brief(error))
         record.say(f"CLBlast cannot be loaded; {LIBRARY} may name the file of Debian's libclblast1")
         return
-    device = Device(profiling=False)
+    device = Device()
     for shape in PRODUCTS[-1:] if record.rehearse else PRODUCTS:
         name = "x".join(map(str, shape))
         if record.left > 2:

@@ -141,7 +141,7 @@ def _logs(record: Record, chosen: list[tuple[str, Launch]]) -> None:
         name, launch = one
         start = time.perf_counter()
         try:
-            program = cl.Program(device.context, launch.source).build(f"{launch.options} {option}".strip())
+            program = device.build(launch.source, f"{launch.options} {option}".strip())
         except Exception as error:
             return name, {"failed": brief(error)}
         if device.gpu:
