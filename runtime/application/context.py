@@ -17,7 +17,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.runtime.application.bench import Bench, bench
 from gputune.runtime.application.inputs import Array, Inputs, given_in_words, named, takes, tensors_in_words
-from gputune.runtime.application.states import State, remembered
+from gputune.runtime.application.states import State, most_rows, remembered
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading.groups import group_of
@@ -192,9 +192,9 @@ class Context(Closing):
         if not stateful:
             what = "no graph has a state" if graph is None else f"graph {graph!r} has no state"
             raise ValueError(f"{self.path}: {what}; generate the context with --state")
-        first = max(stateful, key=lambda one: 0 if one.graph.states is None else one.graph.states.capacity)
-        alike = {name: one for name, one in self.executors.items() if remembered(one.graph) == remembered(first.graph)}
-        return State(alike, first.open_state())
+        kept = remembered(most_rows(stateful).graph)
+        alike = {name: one for name, one in self.executors.items() if remembered(one.graph) == kept}
+        return State(alike, most_rows(alike.values()).open_state())
 
     def bench(
         self, inputs: Inputs | None = None, *, warmup: int = 10, inferences: int = 100, graph: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -39,11 +39,12 @@ class State(Closing):
     """
 
     def __init__(self, executors: Mapping[str, Executor], memory: StateMemory) -> None:
-        """executors: by the names of the graphs that use it."""
+        """executors: by the names of the graphs that use it; memory: of one with the most rows."""
         self.executors = dict(executors)
+        self._alike = _alike(executors.values())
         self._memory = memory
         self._turn = threading.Lock()
-        self._first = next(iter(self.executors.values()))
+        self._first = most_rows(executors.values())
         self._record = _states_of(self._first)
 
     @property
@@ -99,12 +100,12 @@ class State(Closing):
         """Run inferences that move the state on, as Context.run does. If one fails, a state that can be rewound is as
         it was."""
         with self._alone():
-            executors = self._chosen(graph)
+            alike = self._chosen(graph)
             if not self._record.token_inputs:
-                executor = _taking(executors, inputs)
+                executor = _taking(_with_room(alike, self.length) or [alike[0][-1]], inputs)
                 return executor.step_timed(self._memory, _given(executor, inputs), outputs)[0]
-            given = _given(executors[0], inputs)
-            steps = self._planned(executors, given)
+            given = _given(alike[0][0], inputs)
+            steps = self._planned(alike, given)
             if outputs and (len(steps) > 1 or steps[0].padding):
                 raise ValueError(
                     "outputs: this takes several inferences, or padding; take the arrays that are returned"
@@ -139,27 +140,22 @@ class State(Closing):
             for name, array in made[-1].items()
         }
 
-    def _planned(self, executors: Sequence[Executor], given: Values) -> list[_Step]:
+    def _planned(self, alike: Sequence[Sequence[Executor]], given: Values) -> list[_Step]:
         """Return the inferences that see all tokens: the fewest. Raises LimitExceeded, ValueError."""
         count, length = self._count(given), self.length
         if length + count > self.capacity:
             raise LimitExceeded(
                 f"{count} tokens do not fit a state that has {length} of {self.capacity} rows: rewind or reset it"
             )
-        sizes = {_states_of(one).tokens: one for one in reversed(executors)}
         steps, begin = [], 0
         while begin < count:
             left = count - begin
-            padded = [size for size in sizes if left < size <= self.capacity - length - begin]
-            whole = [size for size in sizes if size <= left]
-            if left in sizes or left > max(sizes) or not (padded and self._record.can_rewind):
-                size = max(whole, default=0)
-            else:
-                size = min(padded)
+            sizes = {_states_of(one).tokens: one for one in reversed(_with_room(alike, length + begin))}
+            enough = [size for size in sizes if size == left or (size > left and self._record.can_rewind)]
+            size = min(enough, default=max((size for size in sizes if size < left), default=0))
             if not size:
-                raise ValueError(
-                    f"no graph takes the last {left} of {count} tokens: they take {sorted(sizes)} at a time"
-                )
+                known = sorted({_states_of(one).tokens for each in alike for one in each})
+                raise ValueError(f"no graph takes the last {left} of {count} tokens: they take {known} at a time")
             steps.append(_Step(sizes[size], begin, min(size, left)))
             begin += steps[-1].real
         return steps
@@ -177,12 +173,12 @@ class State(Closing):
             raise ValueError(f"inputs need as many tokens each, and one at least: {counts}")
         return min(counts.values())
 
-    def _chosen(self, graph: str | None) -> list[Executor]:
+    def _chosen(self, graph: str | None) -> Sequence[Sequence[Executor]]:
         if graph is None:
-            return list(self.executors.values())
+            return self._alike
         if graph not in self.executors:
             raise ValueError(f"graph {graph!r} does not use this state; {list(self.executors)} do")
-        return [self.executors[graph]]
+        return [[self.executors[graph]]]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -196,12 +192,40 @@ class State(Closing):
 
 
 def remembered(graph: GraphRecord) -> frozenset[Any]:
-    """Return what graphs have in common that use one state."""
+    """Return what graphs have in common that use one state: all but how many rows it has."""
     if graph.states is None:
         return frozenset()
     axes = {pair.input: pair.axis for pair in graph.states.pairs}
-    kept = [tensor for tensor in graph.inputs if tensor.name in axes]
-    return frozenset((one.name, one.dtype, one.shape, axes[one.name]) for one in kept)
+    return frozenset(
+        (one.name, one.dtype, tuple(size for at, size in enumerate(one.shape) if at != axis), axis)
+        for one in graph.inputs
+        if (axis := axes.get(one.name)) is not None
+    )
+
+
+def most_rows(executors: Iterable[Executor]) -> Executor:
+    """Return the one whose state has room for the most rows."""
+    return max(executors, key=lambda one: _states_of(one).capacity)
+
+
+def _alike(executors: Iterable[Executor]) -> list[list[Executor]]:
+    """Return graphs together that take the same and differ by how many rows they have, those with fewer first."""
+    found: dict[Any, list[Executor]] = {}
+    for one in sorted(executors, key=lambda one: _states_of(one).capacity):
+        found.setdefault(tuple(_beside(one)) if _states_of(one).growing else one, []).append(one)
+    return list(found.values())
+
+
+def _with_room(alike: Sequence[Sequence[Executor]], length: int) -> list[Executor]:
+    """Return of graphs that take the same the one with the fewest rows in which there is room, if there is one."""
+    found = []
+    for several in alike:
+        for one in several:
+            states = _states_of(one)
+            if length + states.tokens <= states.capacity:
+                found.append(one)
+                break
+    return found
 
 
 def _states_of(executor: Executor) -> StateRecord:

@@ -259,6 +259,7 @@ SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "open_state": (c_int, [c_void_p, _OBJECT, _ERROR]),
     "is_remembered": (c_bool, [c_void_p, c_bool, c_size_t]),
     "use_state": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "state_graph": (c_int, [c_void_p, c_size_t, _OBJECT, _ERROR]),
     "state_length": (c_size_t, [c_void_p]),
     "state_capacity": (c_size_t, [c_void_p]),
     "state_bytes": (c_size_t, [c_void_p]),

@@ -404,6 +404,20 @@ API int32_t clEnqueueCopyBuffer(object *queue, object *from, object *to, size_t 
     return status;
 }
 
+API int32_t clEnqueueCopyBufferRect(object *queue, object *from, object *to, const size_t *from_origin,
+                                    const size_t *to_origin, const size_t *region, size_t from_pitch, size_t from_slice,
+                                    size_t to_pitch, size_t to_slice, uint32_t count, const void *after,
+                                    object **event) {
+    (void)from_origin, (void)to_origin, (void)from_slice, (void)to_slice, (void)count, (void)after;
+    const size_t last = region[1] - 1; /* origins are 0, and there is one slice */
+    const bool valid = region[0] && region[0] <= from_pitch && region[0] <= to_pitch && from != to &&
+                       last * from_pitch + region[0] <= from->nbytes && last * to_pitch + region[0] <= to->nbytes;
+    int32_t status = valid ? command(queue, event) : INVALID_VALUE;
+    for (size_t row = 0; row < region[1] && !status; row++)
+        memcpy(to->bytes + row * to_pitch, from->bytes + row * from_pitch, region[0]);
+    return status;
+}
+
 API void *clEnqueueMapBuffer(object *queue, object *buffer, uint32_t waits, uint64_t flags, size_t offset, size_t nbytes,
                              uint32_t count, const void *after, object **event, int32_t *status) {
     (void)waits, (void)flags, (void)count, (void)after;

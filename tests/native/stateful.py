@@ -14,12 +14,13 @@ LATER = 8
 PAIRS = ("a", "b")
 
 
-def stateful_context(path: Path, graphs: Mapping[str, int], axis: int = 0, row: int = ELEMENTS // CAPACITY) -> Path:
+def stateful_context(
+    path: Path, graphs: Mapping[str, int], axis: int = 0, row: int = ELEMENTS // CAPACITY, capacity: int = CAPACITY
+) -> Path:
     """Graphs, by name, that add so many rows to a state; 0: to a fixed one. Each computes next a = 2 x, next b = 2 a
     and y = 2 b. One that grows also gives twice the length. axis: of the rows; row: elements of one."""
-    records = [
-        _graph(name, tokens, axis, (CAPACITY, row) if axis == 0 else (row, CAPACITY)) for name, tokens in graphs.items()
-    ]
+    shape = (capacity, row) if axis == 0 else (row, capacity)
+    records = [_graph(name, tokens, axis, shape) for name, tokens in graphs.items()]
     programs = (ProgramRecord(SOURCE.encode(), SOURCE, ""),)
     write_context(path, Context(records, programs, (), DEVICE.to_dict(), "fake", {}, {}, True))
     return path
@@ -35,16 +36,17 @@ def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int]) -> GraphRe
         inputs.append(TensorRecord("length", (), "int32"))
         outputs.append(TensorRecord("twice the length", (), "int32"))
         stages.append((3, 3))
-    nbytes = [NBYTES, NBYTES, NBYTES, 4]
+    kept = 4 * shape[0] * shape[1]
+    nbytes = [NBYTES, kept, kept, 4]
     launches = tuple(
         LaunchRecord(
             f"op {at}", "0" * 64, 0, "twice", (ELEMENTS,), (4,),
-            (BufferRef("input", at, 0, nbytes[at]), BufferRef("output", to, 0, nbytes[at])),
+            (BufferRef("input", at, 0, nbytes[at]), BufferRef("output", to, 0, nbytes[to])),
         )
         for at, to in stages
     )  # fmt: skip
     pairs = tuple(StatePair(pair, f"next {pair}", axis if tokens else FIXED) for pair in PAIRS)
     states = StateRecord("", 0, 0, (), (), pairs)
     if tokens:
-        states = StateRecord("length", tokens, CAPACITY, (TokenAxis("x", 0),), (TokenAxis("y", 0),), pairs)
+        states = StateRecord("length", tokens, shape[axis], (TokenAxis("x", 0),), (TokenAxis("y", 0),), pairs)
     return GraphRecord(name, tuple(inputs), tuple(outputs), launches, (), states=states)

@@ -1,6 +1,7 @@
 """Test what graphs of the C runtime remember: by which inferences it moves on, what it costs, and what is refused."""
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,8 +43,8 @@ def state(device: Device, load: Callable[..., Graph]) -> Iterator[State]:
         yield opened
 
 
-def step(graph: Graph, number: float) -> dict[str, Array]:
-    """Run a graph with its state on an x that is all of one number."""
+def step(graph: Graph, number: float | Array) -> dict[str, Array]:
+    """Run a graph with its state on an x that is all of one number, or on a whole one."""
     shape = graph.info.inputs[0].shape
     grows = any(tensor.name == "length" for tensor in graph.info.inputs)
     outputs: dict[str, Array] = {"y": np.empty(shape, np.float32)}
@@ -183,6 +184,95 @@ def test_a_state_fits_graphs_that_remember_the_same(
             with pytest.raises(ValueError, match="graph 'main' has no state"):
                 State.of(other, device)
     assert given(one, 1) == 0
+
+
+@pytest.fixture
+def sizes(native: Native, device: Device, tmp_path: Path) -> Iterator[dict[int, Graph]]:
+    """Graphs that add a row to strips of 4 rows and of 8."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for capacity in (4, CAPACITY):
+            path = stateful_context(tmp_path / f"{capacity}.bin", {f"of {capacity}": 1}, axis=1, capacity=capacity)
+            file = stack.enter_context(native.open(path))
+            found[capacity] = stack.enter_context(device.load(file))
+        yield found
+
+
+def test_rows_are_moved_to_where_graphs_of_another_capacity_look(device: Device, sizes: dict[int, Graph]) -> None:
+    """What was given two inferences before comes out at its row of each strip."""
+    given = np.random.default_rng(0).integers(1, 9, (8, ELEMENTS)).astype(np.float32)
+    with State.of(sizes[CAPACITY], device) as state:
+        for graph in sizes.values():
+            use_state(graph, state)
+        made, held = [], set()
+        for capacity, x in zip((4, 4, 8, 8, 4, 8, 8, 8), given, strict=True):
+            if capacity == 4:
+                state.rewind(min(state.length, 3))
+            made.append(step(sizes[capacity], x)["y"])
+            held.add(device.nbytes)
+        found = [state.read(name, "float32", (8, CAPACITY)) for name in "ab"]
+        assert (state.length, state.capacity, state.nbytes, len(held)) == (7, CAPACITY, 2 * 2 * 4 * ELEMENTS, 1)
+        with state.copy() as copy:
+            assert (copy.read("a", "float32", (8, CAPACITY)) == found[0]).all()
+        state.reset()
+        assert not step(sizes[4], given[0])["y"].any()
+        assert {name: int(state.read(name, "float32", (8, CAPACITY)).any()) for name in "ab"} == {"a": 1, "b": 0}
+
+    def moved(values: np.ndarray, *capacities: int) -> np.ndarray:
+        """Return values as strips of the capacities that they had one after the other."""
+        for one, other in itertools.pairwise(capacities):
+            rows = values[: 8 * one].reshape(8, one)[:, :other]
+            values = np.pad(rows, [(0, 0), (0, other - rows.shape[1])]).ravel()
+        return values
+
+    ways = [(4, 8), (4, 8, 8), (8, 8, 4), (8, 4, 8), (4, 8, 8), (8, 8, 8)]
+    for number, way in enumerate(ways):
+        size = 8 * way[-1]
+        assert (made[number + 2].ravel()[:size] == moved(LATER * given[number], *way)[:size]).all(), number
+    assert [(found[0] == 2 * given[7].reshape(8, 8)).all(), (found[1] == 4 * given[6].reshape(8, 8)).all()] == [1, 1]
+
+
+def test_where_a_move_fails_all_is_remembered(fake: Fake, device: Device, sizes: dict[int, Graph]) -> None:
+    small, large = sizes.values()
+    failed = 0
+    for number in range(1, 30):
+        with State.of(large, device) as state:
+            for graph in (small, large):
+                use_state(graph, state)
+            assert not step(small, 1)["y"].any() and not step(small, 2)["y"].any()
+            fake.fail_at(number)
+            with contextlib.suppress(*FAILURES):
+                step(large, 3)
+            fake.fail_at(0)
+            ended, failed = state.length == 3, failed + (state.length == 2)
+            state.rewind(2)
+            made = step(large, 4)["y"].reshape(8, 8)
+        wanted = {2 * LATER} if ended else {LATER}
+        assert [set(part.flat) for part in (made[:, :4], made[:, 4:])] == [wanted, {0}]
+    assert failed > 6
+
+
+def test_the_fewest_rows_with_room_are_chosen(device: Device, sizes: dict[int, Graph]) -> None:
+    small, large = sizes.values()
+    with State.of(small, device) as state:
+        use_state(small, state)
+        with pytest.raises(ValueError, match="graph 'of 4', for which it was opened, has fewer rows: open a state for"):
+            use_state(large, state)
+    with State.of(large, device) as state:
+        for graph in (large, small):
+            use_state(graph, state)
+        chosen = []
+        for _ in range(CAPACITY):
+            pointer = state.native.made("state_graph", state.pointer, 1)
+            chosen.append(next(size for size, graph in sizes.items() if graph.pointer == pointer))
+            step(sizes[chosen[-1]], 1)
+        assert chosen == [4] * 4 + [8] * 4
+        with pytest.raises(LimitExceeded, match="no graph that uses this state adds 1 rows to 8: rewind or reset it"):
+            state.native.made("state_graph", state.pointer, 1)
+        state.rewind(4)
+        with pytest.raises(LimitExceeded, match="'of 4' adds 1 rows to a state that has 4 of 4: run a graph with more"):
+            step(small, 1)
+        assert step(large, 1)["y"].any()
 
 
 def test_a_state_of_another_device_is_refused(

@@ -155,6 +155,12 @@ struct State : Owned<gputune_state, gputune_close_state> {
     explicit State(Graph &graph) : Owned(gputune_open_state, graph.get()) {}
     State copy() { return State(this); }
     void use(Graph &graph) { call(gputune_use_state, graph.get(), get()); }
+    // Run the graph of those that use it that adds so many tokens, with the fewest rows in which they have room.
+    void run(std::size_t tokens, const Values &inputs, const Values &outputs) {
+        gputune_graph *graph = nullptr;
+        call(gputune_state_graph, get(), tokens, &graph);
+        call(gputune_run, graph, inputs.data(), inputs.size(), outputs.data(), outputs.size());
+    }
     std::size_t length() const { return gputune_state_length(get()); }
     std::size_t capacity() const { return gputune_state_capacity(get()); }
     std::size_t nbytes() const { return gputune_state_bytes(get()); }

@@ -181,8 +181,27 @@ def test_a_device_that_computes_nothing_keeps_no_states(context: Context, tmp_pa
         assert opened.run({"x": np.zeros((2, 4), np.float32), "h": np.zeros(3, np.float32)})["hn"].shape == (3,)
 
 
+def test_the_fewest_rows_with_room_are_run() -> None:
+    """Also where a state is rewound, or a graph is named."""
+    graphs = [Adding(f"{tokens} of {rows}", tokens, capacity=rows) for rows in (16, 4, 8) for tokens in (1, 4)]
+    state, _ = opened(*graphs)
+    ran = []
+    for count, length in ((3, 0), (1, 3), (1, 4), (2, 5), (9, 7), (1, 2)):
+        state.rewind(length)
+        fed(state, np.ones(count))
+        ran.append([one.graph.name for one in graphs for _ in one.ran])
+        for one in graphs:
+            one.ran.clear()
+    assert ran[:4] == [["4 of 4"], ["1 of 4"], ["1 of 8"], ["4 of 16"]]
+    assert ran[4:] == [["1 of 16", "4 of 16", "4 of 16"], ["1 of 4"]]
+    fed(state, np.ones(1), graph="1 of 16")
+    assert graphs[0].ran == [1] and state.length == 4
+    with pytest.raises(ValueError, match=r"no graph takes the last 1 of 1 tokens: they take \[4\] at a time"):
+        fed(state, np.ones(1), graph="4 of 4")
+
+
 def test_graphs_share_a_state_that_remember_the_same() -> None:
-    one, four, other = Adding("one", 1), Adding("four", 4), Adding("other", 1, capacity=8)
-    assert remembered(one.graph) == remembered(four.graph) != remembered(other.graph)
+    one, four, fewer, other = Adding("one", 1), Adding("four", 4), Adding("fewer", 1, capacity=8), Adding("h", 1, True)
+    assert remembered(one.graph) == remembered(four.graph) == remembered(fewer.graph) != remembered(other.graph)
     assert remembered(GraphRecord("plain", (), (), (), ())) == frozenset()
     assert repr(State({"one": one}, SimpleNamespace())).startswith("<gputune.State of 'one': past = present; 16 rows")  # type: ignore

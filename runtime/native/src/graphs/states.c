@@ -2,8 +2,10 @@
  *
  * Each pair of a state has two buffers: an inference reads one and writes the other. They change places when it has
  * ended well, so that what was remembered is there until then, and no byte of it passes through the host. Clearing a
- * state does the same. A state has no arguments of its own: graphs bind its buffers as they bind an application's
- * memory. Whoever uses a state has it alone (`busy`); others are refused, as waiting would only hide a race. */
+ * state does the same, and so does another capacity: rows are not the outermost axis, so those of a graph with room for
+ * fewer lie elsewhere. The buffers have room for the most, and what fewer rows need is their beginning. A state has no
+ * arguments of its own: graphs bind its buffers as they bind an application's memory. Whoever uses a state has it alone
+ * (`busy`); others are refused, as waiting would only hide a race. */
 #include "states.h"
 
 #include "../memory/importing.h"
@@ -16,14 +18,16 @@ enum { UNIT_BYTES = 4 }; /* devices fill memory in these */
 struct gputune_state {
     gputune_device *device;
     gputune_file *file; /* which has the record; this is one of its owners */
-    const graph_record *record;
+    const graph_record *record; /* of the graph with the most rows that can use it */
     bool busy; /* with atomics */
     size_t turn; /* which buffers hold what is remembered */
+    size_t rows; /* the capacity of the graphs for which it lies there; 0: it is zeros, which suit all of them */
     int32_t length;
     size_t nbytes; /* of all buffers, which the device counts */
     struct kept {
         const gputune_tensor *tensor;
         size_t nbytes;
+        size_t strips, row; /* in how many strips rows lie, and the bytes of a row in one; what does not grow is one */
         cl_mem buffers[2];
     } kept[]; /* as the pairs of the record */
 };
@@ -58,6 +62,10 @@ static gputune_code allocate_kept(gputune_state *state, gputune_error *error) {
         struct kept *kept = &state->kept[i];
         kept->tensor = input_of(state->record, states->pairs[i].input);
         kept->nbytes = (kept->tensor->nbytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+        kept->strips = 1;
+        for (int j = 0; j < states->pairs[i].axis; j++) kept->strips *= kept->tensor->shape[j];
+        kept->row = kept->tensor->nbytes / kept->strips;
+        if (states->pairs[i].axis != FIXED) kept->row /= states->capacity;
         for (size_t j = 0; j < 2; j++) {
             TRY(allocate(state->device, 0, kept->nbytes, NULL, &kept->buffers[j], error));
             state->nbytes += kept->nbytes;
@@ -67,24 +75,43 @@ static gputune_code allocate_kept(gputune_state *state, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
-/* Writes the buffers that hold nothing, zeros or what another state remembers, and has them hold it. */
-static gputune_code replace(gputune_state *state, const gputune_state *other, gputune_error *error) {
-    const opencl *cl = &state->device->cl;
-    stream *stream = &state->device->stream;
+/* Copies what a pair of a state remembers into a buffer, for graphs of a capacity. */
+static gputune_code copy_rows(const gputune_state *from, size_t pair, cl_mem to, size_t capacity, stream *stream,
+                              gputune_error *error) {
+    const struct kept *kept = &from->kept[pair];
+    const bool grows = from->record->states.pairs[pair].axis != FIXED;
+    const size_t has = grows ? from->rows : 1, gets = grows ? capacity : 1, beginning[3] = {0, 0, 0};
+    const size_t region[3] = {(has < gets ? has : gets) * kept->row, kept->strips, 1};
+    if (!region[0]) return GPUTUNE_OK; /* zeros */
+    return checked(error, "copying a state",
+                   from->device->cl.EnqueueCopyBufferRect(stream->queue, kept->buffers[from->turn], to, beginning,
+                                                          beginning, region, has * kept->row, 0, gets * kept->row, 0, 0,
+                                                          NULL, NULL));
+}
+
+/* Writes the buffers that hold nothing, zeros or what this or another state remembers, for graphs of a capacity, and
+ * has them hold it. What more rows it has room for are zeros. The turn of the stream is held. */
+static gputune_code replace(gputune_state *state, const gputune_state *from, size_t capacity, stream *stream,
+                            gputune_error *error) {
     gputune_code code = GPUTUNE_OK;
-    stream_take(stream);
     for (size_t i = 0; i < state->record->states.pair_count && !code; i++) {
         const struct kept *kept = &state->kept[i];
-        const cl_mem to = kept->buffers[!state->turn], from = other ? other->kept[i].buffers[other->turn] : NULL;
-        code = other ? checked(error, "copying a state",
-                               cl->EnqueueCopyBuffer(stream->queue, from, to, 0, 0, kept->nbytes, 0, NULL, NULL))
-                     : fill_buffer(stream, to, 0, kept->nbytes, error);
+        code = fill_buffer(stream, kept->buffers[!state->turn], 0, kept->nbytes, error);
+        if (from && !code) code = copy_rows(from, i, kept->buffers[!state->turn], capacity, stream, error);
     }
     const gputune_code finished = finish(stream, code ? NULL : error);
-    stream_leave(stream);
-    code = code ? code : finished;
-    if (!code) state->turn = !state->turn, state->length = other ? other->length : 0;
-    return code;
+    if (code || finished) return code ? code : finished;
+    state->length = from ? from->length : 0;
+    state->rows = capacity;
+    state->turn = !state->turn;
+    return GPUTUNE_OK;
+}
+
+/* Has rows lie where graphs of a capacity look for them. The turn of the stream is held. */
+static gputune_code lay_out(gputune_state *state, size_t capacity, stream *stream, gputune_error *error) {
+    if (state->rows && state->rows != capacity) return replace(state, state, capacity, stream, error);
+    state->rows = capacity;
+    return GPUTUNE_OK;
 }
 
 static gputune_code make(const gputune_state *other, gputune_graph *graph, gputune_state **state,
@@ -100,7 +127,9 @@ static gputune_code make(const gputune_state *other, gputune_graph *graph, gputu
     made->record = record;
     made->file = another_owner(other ? other->file : graph->file);
     code = allocate_kept(made, error);
-    if (!code) code = replace(made, other, error);
+    stream_take(&device->stream);
+    if (!code) code = replace(made, other, other ? other->rows : 0, &device->stream, error);
+    stream_leave(&device->stream);
     if (code) gputune_close_state(made);
     else *state = made;
     return code;
@@ -171,27 +200,32 @@ static gputune_code find_pairs(gputune_graph *graph, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
-static bool same_tensor(const gputune_tensor *one, const gputune_tensor *other) {
-    return !strcmp(one->name, other->name) && !strcmp(one->dtype, other->dtype) && one->rank == other->rank &&
-           !memcmp(one->shape, other->shape, one->rank * sizeof *one->shape);
+/* Whether two tensors differ by their names, types or shapes. axis: along which they may differ, or FIXED. */
+static bool differ(const gputune_tensor *one, const gputune_tensor *other, int axis) {
+    bool differ = strcmp(one->name, other->name) || strcmp(one->dtype, other->dtype) || one->rank != other->rank;
+    for (size_t i = 0; i < one->rank && !differ; i++) differ = (int)i != axis && one->shape[i] != other->shape[i];
+    return differ;
 }
 
 /* Finds for each pair of a graph the state's that it is, by the input and the axis of rows. */
 static gputune_code match(gputune_graph *graph, const gputune_state *state, gputune_error *error) {
-    const state_pair *pairs = graph->record->states.pairs, *others = state->record->states.pairs;
-    const size_t count = graph->record->states.pair_count, has = state->record->states.pair_count;
+    const state_record *own = &graph->record->states, *others = &state->record->states;
+    const size_t count = own->pair_count, has = others->pair_count;
     bool fits = graph->device == state->device && count == has;
     for (size_t i = 0; i < count && fits; i++) {
         struct remembered *pair = &graph->pairs[i];
+        const int axis = (int)own->pairs[i].axis;
         size_t tried = 0; /* from the same place on, where it usually is */
-        while (tried < has && !same_tensor(state->kept[(i + tried) % has].tensor, pair->input->record)) tried++;
+        while (tried < has && differ(state->kept[(i + tried) % has].tensor, pair->input->record, axis)) tried++;
         pair->place = (i + tried) % has;
-        fits = tried < has && pairs[i].axis == others[pair->place].axis;
+        fits = tried < has && axis == others->pairs[pair->place].axis;
     }
-    if (fits) return GPUTUNE_OK;
+    if (fits && own->capacity <= others->capacity) return GPUTUNE_OK;
     return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' cannot use this state: graph '%s', for which it was "
                 "opened, %s", graph->record->info.name, state->record->info.name,
-                graph->device == state->device ? "remembers other tensors" : "is on another device");
+                graph->device != state->device ? "is on another device"
+                : fits                         ? "has fewer rows: open a state for the one with the most"
+                                               : "remembers other tensors");
 }
 
 static gputune_code attach(gputune_graph *graph, gputune_state *state, gputune_error *error) {
@@ -219,6 +253,22 @@ gputune_code gputune_use_state(gputune_graph *graph, gputune_state *state, gputu
     return code;
 }
 
+gputune_code gputune_state_graph(gputune_state *state, size_t tokens, gputune_graph **graph, gputune_error *error) {
+    gputune_graph *found = NULL;
+    TRY(check_here(state->device, error));
+    device_take(state->device);
+    for (gputune_graph *one = state->device->graphs; one; one = one->next) {
+        const state_record *own = &one->record->states;
+        const bool fits = own->tokens == tokens && (size_t)state->length + tokens <= own->capacity;
+        if (one->state == state && fits && (!found || own->capacity < found->record->states.capacity)) found = one;
+    }
+    device_leave(state->device);
+    *graph = found;
+    if (found) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_LIMIT_EXCEEDED, "no graph that uses this state adds %zu rows to %d: rewind or reset it, "
+                "or give another number of tokens", tokens, (int)state->length);
+}
+
 bool gputune_is_remembered(const gputune_graph *graph, bool output, size_t place) {
     const state_record *states = &graph->record->states;
     const gputune_graph_info *info = &graph->record->info;
@@ -237,11 +287,14 @@ gputune_code states_begin(gputune_graph *graph, gputune_error *error) {
     gputune_state *state = graph->state;
     if (!state) return GPUTUNE_OK;
     TRY(take(state, error));
-    if ((size_t)state->length + states->tokens > states->capacity) {
-        leave(state);
-        return fail(error, GPUTUNE_LIMIT_EXCEEDED, "graph '%s' adds %zu rows to a state that has %d of %zu: rewind or "
-                    "reset it", graph->record->info.name, states->tokens, (int)state->length, states->capacity);
-    }
+    const bool room = (size_t)state->length + states->tokens <= states->capacity;
+    const gputune_code code = room ? lay_out(state, states->capacity, graph->stream, error) : GPUTUNE_LIMIT_EXCEEDED;
+    if (code) leave(state);
+    if (!room)
+        fail(error, code, "graph '%s' adds %zu rows to a state that has %d of %zu: %s", graph->record->info.name,
+             states->tokens, (int)state->length, states->capacity,
+             states->capacity < state->record->states.capacity ? "run a graph with more" : "rewind or reset it");
+    if (code) return code;
     for (size_t i = 0; i < states->pair_count; i++) {
         const struct remembered *pair = &graph->pairs[i];
         pair->input->kept = state->kept[pair->place].buffers[state->turn];
@@ -268,7 +321,9 @@ size_t gputune_state_bytes(const gputune_state *state) { return state->nbytes; }
 
 gputune_code gputune_reset_state(gputune_state *state, gputune_error *error) {
     TRY(take(state, error));
-    const gputune_code code = replace(state, NULL, error);
+    stream_take(&state->device->stream);
+    const gputune_code code = replace(state, NULL, 0, &state->device->stream, error);
+    stream_leave(&state->device->stream);
     leave(state);
     return code;
 }
@@ -304,7 +359,8 @@ static gputune_code read_kept(gputune_state *state, const char *name, void *data
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "'%s' of the state has %zu bytes, there is room for %zu", name,
                     kept->tensor->nbytes, nbytes);
     stream_take(stream);
-    const gputune_code code = read_buffer(stream, kept->buffers[state->turn], data, nbytes, true, error);
+    gputune_code code = lay_out(state, state->record->states.capacity, stream, error);
+    if (!code) code = read_buffer(stream, kept->buffers[state->turn], data, nbytes, true, error);
     stream_leave(stream);
     return code;
 }
