@@ -12,7 +12,8 @@ import bench
 import docs
 import documented
 from gputune.client import advice, errors
-from gputune.client.cli import main, model_check, profile_viewer, say
+from gputune.client.cli import main, model_check, say
+from gputune.client.options.viewer import SLOWER
 from gputune.client.tuning.search import effort
 from gputune.kernels.catalogue import families
 from gputune.server.protocol.errors import ERROR_NAMES
@@ -86,7 +87,7 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
     rows = re.findall(r"^\| (\d+) \|", DOCS["troubleshooting.md"], re.MULTILINE)
     kinds: list[type[errors.GputuneError]] = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
     # 7: errors of the performance cache, which have no code of their own.
-    of_the_command_itself = {0, 7, model_check.RUNS_NOT, profile_viewer.SLOWER, say.INTERRUPTED}
+    of_the_command_itself = {0, 7, model_check.RUNS_NOT, SLOWER, say.INTERRUPTED}
     assert {int(row) for row in rows} == {kind.exit_code for kind in kinds} | of_the_command_itself
 
 
