@@ -16,8 +16,13 @@ def time_text(nanoseconds: float | None) -> str:
     """Return a time in its best unit with three digits; a dash for none."""
     if not nanoseconds:
         return "–" if nanoseconds is None else "0"
-    unit, factor = _unit(nanoseconds)
+    unit, factor = unit_of(nanoseconds)
     return f"{digits(nanoseconds / factor)}{JOINED}{unit}"
+
+
+def time_words(nanoseconds: float | None) -> str:
+    """Return the same with a blank that terminals show."""
+    return time_text(nanoseconds).replace(JOINED, " ")
 
 
 def micros(nanoseconds: float) -> str:
@@ -27,8 +32,8 @@ def micros(nanoseconds: float) -> str:
 
 def time_range(low_ns: float, high_ns: float) -> str:
     """Return two times, with their unit once where it is the same."""
-    unit, factor = _unit(low_ns)
-    low = digits(low_ns / factor) if unit == _unit(high_ns)[0] else time_text(low_ns)
+    unit, factor = unit_of(low_ns)
+    low = digits(low_ns / factor) if unit == unit_of(high_ns)[0] else time_text(low_ns)
     return f"{low}–{time_text(high_ns)}"
 
 
@@ -44,7 +49,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{ending}"
 
 
-def _unit(nanoseconds: float) -> tuple[str, float]:
+def unit_of(nanoseconds: float) -> tuple[str, float]:
+    """Return the unit in which a time is read most easily, and its ns."""
     return next((one for one in UNITS if nanoseconds >= 0.9995 * one[1]), UNITS[-1])
 
 

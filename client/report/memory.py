@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -74,17 +74,8 @@ class GraphMemory:
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values."""
-        return {
-            "name": self.name,
-            "operations": list(self.operations),
-            "arena_bytes": list(self.arena_bytes),
-            "total_bytes": self.total_bytes,
-            "bound_bytes": self.bound_bytes,
-            "ratio": self.ratio,
-            "state_bytes": self.state_bytes,
-            "alive_bytes": list(self.alive_bytes),
-            "tensors": [dict(vars(tensor)) for tensor in self.tensors],
-        }
+        told = ("total_bytes", "ratio", "alive_bytes")
+        return {**asdict(self), **{name: getattr(self, name) for name in told}}
 
 
 @dataclass(frozen=True)
@@ -98,13 +89,7 @@ class MemoryReport:
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values."""
-        graphs = [graph.to_dict() for graph in self.graphs]
-        return {
-            "context": self.context,
-            "device": self.device,
-            "weights_bytes": self.weights_bytes,
-            "graphs": graphs,
-        }
+        return {**vars(self), "graphs": [graph.to_dict() for graph in self.graphs]}
 
 
 def read_memory(path: Path) -> MemoryReport:

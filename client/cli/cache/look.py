@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
-from gputune.client.cli.cache.shared import TASK, size_words, time_words, warned, words
+from gputune.client.cli.cache.shared import TASK, size_words, warned, words
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.options.caches import FOLDER, cache_argument, find_file
 from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.shared import JSON
+from gputune.client.pages.scales import time_words
 from gputune.core.statuses import OK
 
 

@@ -24,15 +24,6 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-def time_words(nanoseconds: float | None) -> str:
-    if nanoseconds is None:
-        return "-"
-    for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if nanoseconds >= 0.9995 * factor:  # what rounds to a whole one is one
-            return f"{nanoseconds / factor:.3g} {unit}"
-    return f"{nanoseconds:.3g} ns"
-
-
 def size_words(size_bytes: int) -> str:
     return f"{size_bytes / 1024:.0f} KiB" if size_bytes < 1 << 20 else f"{size_bytes / (1 << 20):.1f} MiB"
 

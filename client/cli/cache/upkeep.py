@@ -15,7 +15,7 @@ import click
 from gputune.cache import PerformanceCache, TaskSummary
 from gputune.cache.file import COMPANIONS
 from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
-from gputune.client.cli.cache.shared import size_words, time_words, warned, words
+from gputune.client.cli.cache.shared import size_words, warned, words
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.errors import ConfigError
 from gputune.client.generation.cache_secret import known_secret
@@ -24,6 +24,7 @@ from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.kinds import FLAG, text
 from gputune.client.options.option import Kind, Option
 from gputune.client.options.shared import JSON
+from gputune.client.pages.scales import time_words
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NOT_WHOLE = 1
@@ -121,7 +122,7 @@ def _show_difference(one: Difference) -> None:
 
     say_wrapped(f"{one.task.digest[:12]} {title(one.task.op, one.task.problem)}")
     for side, winner in (("left", one.left), ("right", one.right)):
-        known = f"{time_words(winner.median_ns):>9}  {words(winner.configuration)}" if winner else "        -"
+        known = f"{time_words(winner.median_ns):>9}  {words(winner.configuration)}" if winner else "        –"
         say_wrapped(f"{side:<5} {known}", "  ")
     if one.left and one.right and not one.same_place:
         say_wrapped("measured in different places", "  ")

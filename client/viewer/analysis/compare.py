@@ -22,8 +22,9 @@ from typing import Any, Literal
 import numpy as np
 
 from gputune.client.errors import ConfigError
+from gputune.client.pages.scales import time_words
 from gputune.client.tuning.measuring.intervals import Interval, median_ratio, ratio_interval
-from gputune.client.viewer.analysis.texts import cut, time_text
+from gputune.client.viewer.analysis.texts import cut
 from gputune.client.viewer.profile import GraphProfile, Profile
 from gputune.core.errors import shortened
 
@@ -299,14 +300,14 @@ def _notes(now: _Samples, was: _Samples) -> Iterator[str]:
 def _lines(compared: Compared) -> Iterator[str]:
     changed = compared.changed
     for whole in compared.wholes:
-        yield f"{cut(whole.graph, 28)}: {_told(whole)}"
+        yield f"{cut(whole.graph, 26)}: {_told(whole)}"
         operations = [one for one in compared.operations if one.graph == whole.graph]
         if operations:
             yield f"  {len(operations)} operations, all of them by a common scale of {operations[0].scale:.3f}"
         unknown = sum(one.direction == "unknown" for one in operations)
         if unknown:
             yield f"  too few inferences to be certain of {unknown} of them"
-        yield from (f"  {cut(one.operation, 26)}: {_told(one)}" for one in changed if one.graph == whole.graph)
+        yield from (f"  {cut(one.operation, 24)}: {_told(one)}" for one in changed if one.graph == whole.graph)
     for names, what in ((compared.added, "only here"), (compared.removed, "only in the other log")):
         yield from (f"{what}: {cut(name, 50)}" for name in names)
     yield from (line for note in compared.notes for line in textwrap.wrap(note, 80, subsequent_indent="  "))
@@ -322,5 +323,5 @@ def _verdict(compared: Compared, fail_over: float) -> Iterator[str]:
 
 
 def _told(one: Difference) -> str:
-    times = f"{time_text(one.now_ns)}, was {time_text(one.was_ns)}"
+    times = f"{time_words(one.now_ns)}, was {time_words(one.was_ns)}"
     return f"{times}, x{one.ratio:.3f} ({one.low:.3f}-{one.high:.3f}) {one.direction}"

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.client.pages.scales import time_words
 from gputune.client.tuning.measuring.intervals import Ratio
 from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.client.viewer.analysis.roofline import Roofline, RooflineRow, roofline_of
-from gputune.client.viewer.analysis.texts import part_text, percent_text, time_text
+from gputune.client.viewer.analysis.texts import part_text, percent_text
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
 from gputune.client.viewer.schematic import OperationPlan
 
@@ -109,8 +110,8 @@ def _queue(of: _Subject) -> Iterator[Finding]:
     account = of.graph.account
     if of.share(waiting_ns := account.queue_ns + account.wake_up_ns) >= LEAST_SHARE:
         count = len(of.graph.inferences)
-        more = f": {time_text(account.queue_ns / count)} until the first launch starts, "
-        more += f"{time_text(account.wake_up_ns / count)} from the end of the last launch until the host notices it"
+        more = f": {time_words(account.queue_ns / count)} until the first launch starts, "
+        more += f"{time_words(account.wake_up_ns / count)} from the end of the last launch until the host notices it"
         yield of.finding("queue", waiting_ns, "queue and wake-up", more)
 
 
@@ -141,9 +142,9 @@ def _slow_operation(of: _Subject) -> Iterator[Finding]:
             yield of.finding("operation", top.total_ns, name, f": task {top.task[:12]}")
     elif planned[2].share < AT_ITS_ROOFLINE:
         _, plan, row = planned
-        more = f": {plan.op}, task {top.task[:12]}, {_configured(plan)}; it takes {time_text(row.median_ns)}"
+        more = f": {plan.op}, task {top.task[:12]}, {_configured(plan)}; it takes {time_words(row.median_ns)}"
         yield of.finding(
-            "operation", top.total_ns, name, f"{more}, at its roofline it would take {time_text(row.best_ns)}"
+            "operation", top.total_ns, name, f"{more}, at its roofline it would take {time_words(row.best_ns)}"
         )
 
 
@@ -189,8 +190,8 @@ def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
     if not both or inside_ns < (1 + LONGER_THAN_ALONE) * alone_ns:
         return
     most, most_alone_ns = max(both, key=lambda each: each[0].median_ns - each[1])
-    more = f": {time_text(inside_ns)} against {time_text(alone_ns)}; the largest difference is {most.name}, "
-    more += f"{time_text(most.median_ns)} against {time_text(most_alone_ns)}"
+    more = f": {time_words(inside_ns)} against {time_words(alone_ns)}; the largest difference is {most.name}, "
+    more += f"{time_words(most.median_ns)} against {time_words(most_alone_ns)}"
     longer_ns = sum(one.total_ns for one, _ in both) * (1 - alone_ns / inside_ns)
     what = "extra time that kernels take inside the model, compared with tuning alone"
     yield of.finding("alone", longer_ns, what, more)
@@ -218,7 +219,7 @@ def _inside(graph: GraphProfile) -> str:
         return ""
     inside_ns = sum(one.median_ns for one in graph.inside.values())
     alone_ns = sum(one.median_ns for one in graph.operations)
-    return f"; all launches take {time_text(inside_ns)} inside persistent kernels, {time_text(alone_ns)} one by one"
+    return f"; all launches take {time_words(inside_ns)} inside persistent kernels, {time_words(alone_ns)} one by one"
 
 
 def _aborted(of: _Subject) -> Iterator[Finding]:
@@ -240,7 +241,7 @@ def _clock(of: _Subject) -> Iterator[Finding]:
     if bounds:
         bound_ns, method = max(bounds)
         share = min(1.0, bound_ns * len(of.graph.inferences) / of.elapsed_ns)
-        text = f"Launch times are off by at most {time_text(bound_ns)} on the host's clock (method: {method})"
+        text = f"Launch times are off by at most {time_words(bound_ns)} on the host's clock (method: {method})"
         yield Finding("clock", share, f"{text}; durations are not affected.")
 
 

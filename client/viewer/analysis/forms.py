@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gputune.client.pages.scales import time_words
 from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
-from gputune.client.viewer.analysis.texts import signed_text, time_text
+from gputune.client.viewer.analysis.texts import signed_text
 from gputune.runtime.profiling.records import Comparison, Form
 
 SWITCH = '`"persistent_kernels": false` in the generator\'s --config_file'
@@ -49,7 +50,7 @@ class Forms:
         """Return what recording costs, without the point at the end."""
         cost = self.profiled
         text = f"recording adds {signed_text(cost.median)} ({signed_text(cost.low)} to {signed_text(cost.high)}) to an "
-        text += f"inference of {time_text(self.unprofiled_ns)}"
+        text += f"inference of {time_words(self.unprofiled_ns)}"
         return text if cost.certain else f"{text}; no certain difference"
 
     def usually(self) -> str:
@@ -58,7 +59,7 @@ class Forms:
         if self.usual is None:
             return ""
         form, ratio = _FORMS.get(self.usual_form, self.usual_form), self.usual
-        times = f"{time_text(self.usual_ns)} against {time_text(self.unprofiled_ns)} by launches one by one, "
+        times = f"{time_words(self.usual_ns)} against {time_words(self.unprofiled_ns)} by launches one by one, "
         times += f"{ratio.median:.2f} times as long ({ratio.low:.2f} to {ratio.high:.2f})"
         if ratio.certain and ratio.median > 1 and self.usual_form != "recorded":
             return (

@@ -1,10 +1,6 @@
 """Format times and shares for people."""
 
-
-def time_text(ns: float) -> str:
-    """In ns, µs, ms or s, with three digits."""
-    unit, size = unit_of(ns)
-    return f"{ns / size:.3g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
+from gputune.client.pages.scales import unit_of
 
 
 def part_text(part_ns: float, whole_ns: float) -> str:
@@ -21,14 +17,6 @@ def percent_text(share: float) -> str:
 def signed_text(ratio: float) -> str:
     """Return what a ratio is above 1, in percent with its sign."""
     return f"{100 * (ratio - 1):+.1f} %"
-
-
-def unit_of(ns: float) -> tuple[str, float]:
-    """Return the unit in which a time is read most easily, and its ns."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return unit, size
-    return "ns", 1.0
 
 
 def cut(name: str, width: int) -> str:
