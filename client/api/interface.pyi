@@ -19,7 +19,7 @@ def tune(
     unsupported: str | None = None,
     input_values: InputValues | None = None,
     state: str | None = None,
-    state_capacity: int | None = None,
+    state_capacity: int | Sequence[int] | None = None,
     precision_mode: str | None = None,
     io_type: str | Mapping[str, str] | None = None,
     keep_float32: Sequence[str] = (),

@@ -185,7 +185,7 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
         for line in () if model.plan.exactness is None else lines_of(model.plan.exactness.told(())):
             log.info(f"model {title}: {line}")
     if len(set(paths)) < len(paths) and not cuts:
-        log.info(f"{len(paths)} graphs in one context: --input_dimensions has several shapes for a model")
+        log.info(f"{len(paths)} graphs in one context: a model has several shapes or capacities")
     return _Read(graphs, ground_truth, cuts)
 
 

@@ -78,7 +78,7 @@ class GenerationRequest:
         values = [sorted(file.values.items()) for file in self.models]
         asked: list[object] = [self.effort.name, shapes, values, tier]
         asked += [[one.title for one in packages], str(self.outputs), str(self.config.precision)]
-        asked += [asdict(file.state) for file in self.models if file.state is not None]
+        asked += [asdict(state) for file in self.models for state in file.states]
         digest = hashlib.sha256(json.dumps(asked).encode())
         for model in self.model_paths:
             with open_file(model) as file:
@@ -99,7 +99,7 @@ class GenerationRequest:
     @property
     def paths_of_graphs(self) -> list[Path]:
         """The model of each graph."""
-        return [model.path for model in self.models for _ in model.shapes]
+        return [model.path for model in self.models for _ in model.graphs]
 
     @property
     def schematic_file(self) -> Path:
@@ -255,12 +255,14 @@ def effective_configuration(request: GenerationRequest, plans: Sequence[Plan]) -
         OPTION: str(request.memory_types),
         "models": [model.name for model in request.model_paths],
         "input_dimensions": [
-            {name: list(shape) for name, shape in shapes.items()} for model in request.models for shapes in model.shapes
+            {name: list(shape) for name, shape in shapes.items()}
+            for model in request.models
+            for shapes, _ in model.graphs
         ],
         "input_values": [
             {name: told_value(value) for name, value in model.values.items()}
             for model in request.models
-            for _ in model.shapes
+            for _ in model.graphs
         ],
         "outputs": str(request.outputs),
         "perf_profile": None if request.perf_profile is None else request.perf_profile.name,

@@ -9,10 +9,10 @@ from gputune.client.errors import ConfigError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
 from gputune.client.model.importer import import_model, load, read_model
-from gputune.client.model.model_files import ModelFile
+from gputune.client.model.model_files import ModelFile, StateChoice
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.model.plan import Plan, Task
-from gputune.client.model.state import Decoder, with_state
+from gputune.client.model.state import Decoder, Stateful, with_state
 from gputune.core.dtypes import FLOAT
 from gputune.kernels.family import DeviceLimits
 from gputune.runtime.context.records import ModelRecord
@@ -26,13 +26,14 @@ def read_graphs(
     of one name, and for states that do not fit.
 
     The graph of the only model has the name that this gives itself; those of several have the names of their files.
-    Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320".
+    Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320",
+    and the capacity of its state where there are several.
     """
     graphs = []
     for file in files:
-        for shapes in file.shapes:
-            graph, decoder = _read(file, shapes, narrow)
-            graph = replace(graph, name=_name(file, graph.name, shapes, len(files) > 1)[0])
+        for shapes, state in file.graphs:
+            graph, decoder = _read(file, shapes, state, narrow)
+            graph = replace(graph, name=_name(file, graph.name, shapes, len(files) > 1, state)[0])
             graphs.append(graph)
             if decoders is not None and decoder is not None:
                 decoders[graph.name] = decoder
@@ -40,10 +41,12 @@ def read_graphs(
     return graphs
 
 
-def _read(file: ModelFile, shapes: Mapping[str, tuple[int, ...]], narrow: bool) -> tuple[Graph, Decoder | None]:
-    if file.state is None:
+def _read(
+    file: ModelFile, shapes: Mapping[str, tuple[int, ...]], state: StateChoice | None, narrow: bool
+) -> tuple[Graph, Decoder | None]:
+    if state is None:
         return read_model(file.path, shapes, file.values, narrow), None
-    decoder = with_state(load(file.path, narrow), file.path, shapes, file.values, file.state)
+    decoder = with_state(Stateful(load(file.path, narrow), file.path, shapes, file.values, state))
     static = import_model(decoder.model, file.path, *(({}, {}) if decoder.length else (shapes, file.values)))
     return replace(static, states=decoder.states), decoder
 
@@ -62,12 +65,19 @@ def cut_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Cut]:
     return cuts
 
 
-def _name(file: ModelFile, own: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> tuple[str, str]:
+def _name(
+    file: ModelFile,
+    own: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    several: bool,
+    state: StateChoice | None = None,
+) -> tuple[str, str]:
     """Return the name of a graph, and what of it other graphs of the request do not have. own: the name that the model
     gives itself; several: whether there are several models."""
     words = _words(shapes) if len(file.shapes) > 1 else ""
+    capacity = str(state.capacity) if state is not None and len(file.states) > 1 else ""
     stem = file.path.stem if several else ""
-    return "_".join(filter(None, (stem or own, words))), "_".join(filter(None, (stem, words)))
+    return "_".join(filter(None, (stem or own, words, capacity))), "_".join(filter(None, (stem, words, capacity)))
 
 
 def _check_names(names: Iterable[str]) -> None:

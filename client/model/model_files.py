@@ -38,28 +38,34 @@ class StateChoice:
 @dataclass(frozen=True)
 class ModelFile:
     """A model, and shapes by the name of an input or of a dimension: a graph for each of them. values: of inputs that
-    are constants in all of these graphs. state: what it remembers between inferences, if it does."""
+    are constants in all of these graphs. states: what it remembers between inferences, if it does, in each capacity."""
 
     path: Path
     shapes: Sequence[Mapping[str, Shape]] = ({},)
     values: Mapping[str, Value] = field(default_factory=dict)
-    state: StateChoice | None = None
+    states: tuple[StateChoice, ...] = ()
+
+    @property
+    def graphs(self) -> list[tuple[Mapping[str, Shape], StateChoice | None]]:
+        """Return what is given to each graph: shapes, and its state."""
+        return [(shapes, state) for shapes in self.shapes for state in self.states or (None,)]
 
 
-def with_states(files: Sequence[ModelFile], parts: Sequence[str], capacity: int) -> tuple[ModelFile, ...]:
+def with_states(files: Sequence[ModelFile], parts: Sequence[str], capacities: Sequence[int]) -> tuple[ModelFile, ...]:
     """Return models with the states that --state and --state_capacity say. parts: of the text of --state.
 
     MODEL:TEXT is for the model in MODEL.onnx, and TEXT alone for each. Raises ConfigError for parts that contradict
     each other, and for a capacity of no state.
     """
-    if not parts and capacity:
-        raise ConfigError(f"{STATE_CAPACITY} {capacity}: it is the room of a state; give {STATE}, too")
+    if not parts and capacities:
+        told = ",".join(map(str, capacities))
+        raise ConfigError(f"{STATE_CAPACITY} {told}: it is the room of a state; give {STATE}, too")
     stems = [file.path.stem for file in files]
     found = []
     for file in files:
         owned = [(part, next((stem for stem in stems if part.startswith(f"{stem}:")), "")) for part in parts]
         own = [part.removeprefix(f"{stem}:") for part, stem in owned if stem in ("", file.path.stem)]
-        found.append(replace(file, state=_choice(own, capacity)) if own else file)
+        found.append(replace(file, states=tuple(_choice(own, each) for each in capacities or (0,))) if own else file)
     return tuple(found)
 
 

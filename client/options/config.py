@@ -275,8 +275,8 @@ class Config:
         key_help="as `--state`: [outputs are inputs of the next inference](decoders.md)",
         decides=True,
     )
-    state_capacity: int = same(
-        shared.STATE_CAPACITY, 0, key=True, sparse=True, key_help="as `--state_capacity`", decides=True
+    state_capacity: tuple[int, ...] = same(
+        shared.STATE_CAPACITY, (), key=True, sparse=True, key_help="as `--state_capacity`", decides=True
     )
     argument_form: str = _key(
         MEASURED,

@@ -11,8 +11,9 @@ from gputune.client.errors import INPUT_VALUE, ConfigError
 from gputune.client.input_values import Value, value_of
 from gputune.client.options.kinds import by_name
 from gputune.client.options.option import Kind
-from gputune.client.strict_json import a_text, one_of
+from gputune.client.strict_json import a_number, a_text, one_of
 from gputune.core.dtypes import FLOATS
+from gputune.runtime.context.states import LARGEST_CAPACITY
 
 EVERY = ""
 """In the place of a name: all inputs and outputs."""
@@ -96,7 +97,25 @@ def _states(value: Any, name: str) -> tuple[str, ...]:
     return parts
 
 
+def _capacities(value: Any, name: str) -> tuple[int, ...]:
+    """Return capacities, the smallest first, of a number or several. Raises ConfigError."""
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    read = a_number(1, LARGEST_CAPACITY)
+    numbers = [read(int(part) if isinstance(part, str) and part.strip().isdecimal() else part, name) for part in parts]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ConfigError(f"{name}: {value!r} is no number of rows, or several that differ, as in 64,256")
+    return tuple(sorted(numbers))
+
+
 STATES = Kind(_states, _states, _states, {"metavar": "auto|IN=OUT;...|NAME"}, value="text")
+CAPACITIES = Kind(
+    _capacities,
+    _capacities,
+    _capacities,
+    {"metavar": "ROWS[,ROWS...]"},
+    hint="int | Sequence[int]",
+    value="a whole number of rows from 1, or a list of them",
+)
 SHAPES = Kind(parse_input_dimensions, click={"metavar": "NAME=D0,D1,...", "multiple": True}, hint="Shapes")
 VALUES = Kind(
     _values,

@@ -28,7 +28,7 @@ from gputune.client.options.files import (
     FileText,
     SearchedFolder,
 )
-from gputune.client.options.inputs import SHAPES, STATES, VALUES
+from gputune.client.options.inputs import CAPACITIES, SHAPES, STATES, VALUES
 from gputune.client.options.kinds import FLAG, PEAK, choice, file, text, whole
 from gputune.client.options.option import CACHE, DEVICE, FILES, MAIN, MODEL, Kind, Option
 from gputune.core.logs import LEVELS
@@ -102,8 +102,9 @@ STATE = Option(
 )
 STATE_CAPACITY = Option(
     STATE_CAPACITY_OPTION.removeprefix("--"),
-    whole(1, 2**31 - 1, "rows", "ROWS"),
-    "The rows that a growing --state has room for.",
+    CAPACITIES,
+    "The rows that a growing --state has room for. Of several, as in 64,256, a step runs in the smallest that it fits, "
+    "by a graph of its own.",
     group=MODEL,
     argument="state_capacity",
 )

@@ -12,6 +12,6 @@ rewriting.py makes the graph of the longest past from the rest, in one of the op
 those that take some of the rows. What cannot be proven is refused.
 """
 
-from gputune.client.model.state.decoder import Decoder, Original, with_state
+from gputune.client.model.state.decoder import Decoder, Original, Stateful, with_state
 
-__all__ = ["Decoder", "Original", "with_state"]
+__all__ = ["Decoder", "Original", "Stateful", "with_state"]

@@ -63,56 +63,72 @@ class Decoder:
     original: Original
 
 
-def with_state(
-    model: onnx.ModelProto,
-    path: Path,
-    shapes: Mapping[str, Shape],
-    values: Mapping[str, npt.ArrayLike],
-    choice: StateChoice,
-) -> Decoder:
-    """Return a decoder with a state of a capacity. shapes, values: of inputs, as `read_model` has them.
+@dataclass(frozen=True)
+class Stateful:
+    """A model that is to keep a state. shapes, values: of inputs, as `read_model` has them."""
 
-    Raises ConfigError for pairs and sizes that do not fit, ModelError for what cannot have a state."""
-    if choice.pairs and (fixed := _fixed(model, path, shapes, values, choice)) is not None:
+    model: onnx.ModelProto
+    path: Path
+    shapes: Mapping[str, Shape]
+    values: Mapping[str, npt.ArrayLike]
+    choice: StateChoice
+
+    def named(self) -> dict[str, str]:
+        """Return the outputs that inputs become by the names that were chosen. Raises ConfigError."""
+        interface = interface_of(self.model.graph)
+        return named(self.choice.pairs, list(interface.inputs), interface.outputs, self.path)
+
+    def pairs(self) -> dict[str, str]:
+        """Return the outputs that pasts become, by the names of these inputs. Raises ConfigError."""
+        if self.choice.pairs or self.choice.prefix:
+            return self.named()
+        found = joined(self.model.graph)
+        if not found:
+            raise ConfigError(
+                f"--state auto: no output of model {self.path} is an input with new rows behind it; name the pairs, "
+                'e.g. --state "past*=present*", or the dimension that grows, if it is given everything each time'
+            )
+        log.info(f"--state auto: {told(found)}")
+        return found
+
+
+def with_state(given: Stateful) -> Decoder:
+    """Return a decoder with a state of a capacity. Raises ConfigError for pairs and sizes that do not fit, ModelError
+    for what cannot have a state."""
+    choice = given.choice
+    if choice.pairs and (fixed := _fixed(given)) is not None:
         return fixed
-    growth = _Growth(model, path, shapes, values, choice)
+    growth = _Growth(given)
     if not choice.capacity:
-        raise ConfigError(f"--state: a dimension of model {path} grows; give --state_capacity, its largest size")
+        raise ConfigError(f"--state: a dimension of model {given.path} grows; give --state_capacity, its largest size")
     longest = choice.capacity - growth.tokens
     if longest < 1:
         raise ConfigError(
-            f"--state_capacity {choice.capacity}: a step of model {path} adds {growth.tokens} rows; take more"
+            f"--state_capacity {choice.capacity}: a step of model {given.path} adds {growth.tokens} rows; take more"
         )
-    growing = measured(growth.imported, path, 1 if choice.prefix else 0, longest)
+    growing = measured(growth.imported, given.path, 1 if choice.prefix else 0, longest)
     static, length = rewritten(growing, growth.pairs, growth.tokens)
     symbol, inputs, outputs = ("", [], []) if choice.prefix else growth.token_axes
     pairs = [StatePair(one, other, *growing.axes(one) or [FIXED]) for one, other in growth.pairs.items()]
     states = StateRecord(length, growth.tokens, choice.capacity, tuple(inputs), tuple(outputs), tuple(pairs))
-    original = Original(growth.model, growth.dimensions, symbol, values)
+    original = Original(growth.model, growth.dimensions, symbol, given.values)
     return Decoder(static, None if choice.prefix else states, length, choice.capacity, original)
 
 
 class _Growth:
     """Knows what of a model grows, and by how many rows a step."""
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        path: Path,
-        shapes: Mapping[str, Shape],
-        values: Mapping[str, npt.ArrayLike],
-        choice: StateChoice,
-    ) -> None:
-        self._path, self._values = path, values
+    def __init__(self, given: Stateful) -> None:
+        self._path, self._values, prefix = given.path, given.values, given.choice.prefix
         self.model = onnx.ModelProto()
-        self.model.CopyFrom(model)
-        self.pairs = {} if choice.prefix else _pairs(model, path, choice)
-        self.dimensions = self._dimensions(shapes, [choice.prefix] if choice.prefix else list(self.pairs))
-        self.tokens = 0 if choice.prefix else self._tokens()
-        for name in [] if choice.prefix else self._others():
+        self.model.CopyFrom(given.model)
+        self.pairs = given.pairs()
+        self.dimensions = self._dimensions(given.shapes, [prefix] if prefix else list(self.pairs))
+        self.tokens = 0 if prefix else self._tokens()
+        for name in [] if prefix else self._others():
             past, present = self._with_past(name)
             self.pairs[past] = present
-            self.dimensions = self._dimensions(shapes, list(self.pairs))
+            self.dimensions = self._dimensions(given.shapes, list(self.pairs))
 
     def imported(self, past: int, more: Mapping[str, int] | None = None) -> Imported:
         """Import the model at a length; more: with other sizes of dimensions."""
@@ -187,21 +203,15 @@ class _Growth:
         return with_past(self.model.graph, name, axes[0], self.dimensions.growing or UNNAMED)
 
 
-def _fixed(
-    model: onnx.ModelProto,
-    path: Path,
-    shapes: Mapping[str, Shape],
-    values: Mapping[str, npt.ArrayLike],
-    choice: StateChoice,
-) -> Decoder | None:
+def _fixed(given: Stateful) -> Decoder | None:
     """Return a model with a state that does not grow, as it is; None if some of it does.
 
     Raises ConfigError for pairs of other types or shapes."""
-    pairs = _named(model, path, choice)
-    dimensions = Dimensions.of_all(interface_of(model.graph), shapes)
+    pairs, path = given.named(), given.path
+    dimensions = Dimensions.of_all(interface_of(given.model.graph), given.shapes)
     if any(dimensions.open(dimensions.interface.inputs[name]) for name in pairs):
         return None
-    tensors = import_nodes(model, path, shapes, values).tensors
+    tensors = import_nodes(given.model, path, given.shapes, given.values).tensors
     for past, present in pairs.items():
         one, other = tensors[past], tensors[present]
         if one != other:
@@ -209,15 +219,10 @@ def _fixed(
                 f"--state {past}={present}: input {past!r} of model {path} is {one.dtype} of {one.shape}, and output "
                 f"{present!r} {other.dtype} of {other.shape}; they must be the same"
             )
-    if choice.capacity:
-        raise ConfigError(f"--state_capacity {choice.capacity}: nothing of the state of model {path} grows; drop it")
+    if capacity := given.choice.capacity:
+        raise ConfigError(f"--state_capacity {capacity}: nothing of the state of model {path} grows; drop it")
     states = StateRecord("", 0, 0, (), (), tuple(StatePair(past, present, FIXED) for past, present in pairs.items()))
-    return Decoder(model, states, "", 0, Original(model, dimensions, "", values))
-
-
-def _named(model: onnx.ModelProto, path: Path, choice: StateChoice) -> dict[str, str]:
-    interface = interface_of(model.graph)
-    return named(choice.pairs, list(interface.inputs), interface.outputs, path)
+    return Decoder(given.model, states, "", 0, Original(given.model, dimensions, "", given.values))
 
 
 def _longer(
@@ -230,17 +235,3 @@ def _longer(
         for axis, (one, other) in enumerate(zip(own[name], longer[name], strict=True))
         if (one, other) == (tokens, tokens + 1)
     ]
-
-
-def _pairs(model: onnx.ModelProto, path: Path, choice: StateChoice) -> dict[str, str]:
-    """Return the outputs that pasts become, by the names of these inputs. Raises ConfigError."""
-    if choice.pairs:
-        return _named(model, path, choice)
-    found = joined(model.graph)
-    if not found:
-        raise ConfigError(
-            f"--state auto: no output of model {path} is an input with new rows behind it; name the pairs, e.g. "
-            '--state "past*=present*", or the dimension that grows, if it is given everything each time'
-        )
-    log.info(f"--state auto: {told(found)}")
-    return found

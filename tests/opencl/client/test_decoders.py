@@ -11,7 +11,7 @@ from gputune.client.model.graphs import read_graphs
 from gputune.client.model.importer import load as load_model
 from gputune.client.model.model_files import ModelFile, StateChoice
 from gputune.client.model.oracle import Oracle
-from gputune.client.model.state import Decoder, with_state
+from gputune.client.model.state import Decoder, Stateful, with_state
 from gputune.client.run.local_device import LocalDevice
 from gputune.runtime.application.context import load
 from tests.opencl.conftest import KernelBench
@@ -30,7 +30,7 @@ def test_all_steps_are_those_of_exact_lengths(bench: KernelBench, name: str, tok
     make, shapes, values = DECODERS[name]
     path, decoders = tmp_path / "model.onnx", dict[str, Decoder]()
     onnx.save(make(), path)
-    file = ModelFile(path, [{**shapes, "sequence_length": (tokens,)}], values, StateChoice(CAPACITY))
+    file = ModelFile(path, [{**shapes, "sequence_length": (tokens,)}], values, (StateChoice(CAPACITY),))
     (graph,) = read_graphs([file], decoders=decoders)
     executor = LocalDevice(bench.backend).load(graph)
     oracle = Oracle(path, decoders[graph.name].original.model)
@@ -45,7 +45,7 @@ def test_a_prompt_and_tokens_have_one_state(bench: KernelBench, tmp_path: Path) 
     onnx.save(make(), path)
     for tokens in (1, 4):
         given = {**shapes, "sequence_length": (tokens,)}
-        decoder = with_state(load_model(path), path, given, {}, StateChoice(CAPACITY))
+        decoder = with_state(Stateful(load_model(path), path, given, {}, StateChoice(CAPACITY)))
         assert decoder.states is not None
         made[f"{tokens} of 16"] = decoder.model, decoder.states
     context_file = write(tmp_path / "decoder.bin", bench.backend, made)

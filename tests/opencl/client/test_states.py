@@ -15,7 +15,7 @@ from tests.opencl.conftest import KernelBench
 from tests.opencl.stateful import FIXED_STATE, WORDS, cell, decoder, growing, lstm, write
 
 pytestmark = pytest.mark.long("who runs decoders and recurrent models: no other test runs states on a device")
-CAPACITY = 40
+FEWER, CAPACITY = 24, 40
 FAR = 1e-5
 RANDOM = np.random.default_rng(5)
 TOKENS = RANDOM.integers(0, WORDS, (1, CAPACITY))
@@ -43,8 +43,9 @@ def far(got: np.ndarray, want: np.ndarray) -> bool:
 
 @pytest.fixture(scope="module")
 def opened(bench: KernelBench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
-    """A decoder for a token and for eight."""
-    models = {f"{tokens} of 40": (decoder(tokens, CAPACITY), growing(tokens, CAPACITY)) for tokens in (1, 8)}
+    """A decoder for a token and for eight; for a token in fewer rows, too."""
+    graphs = [(1, CAPACITY), (1, FEWER), (8, CAPACITY)]
+    models = {f"{tokens} of {rows}": (decoder(tokens, rows), growing(tokens, rows)) for tokens, rows in graphs}
     path = write(tmp_path_factory.mktemp("decoder") / "decoder.bin", bench.backend, models)
     with load(path, device=bench.backend.identity.name) as context:
         yield context
@@ -95,8 +96,13 @@ def test_a_fixed_state_is_that_of_the_model_given_back_by_hand(
 
 
 def test_each_step_up_to_the_capacity_is_that_of_the_model(opened: Context, state: State) -> None:
+    def given() -> np.ndarray:
+        return np.array([one.counters.total["ids"].writes for one in state.executors.values()])
+
+    before = given()
     for at, want in enumerate(WANTED):
         assert not far(logits(opened, state, at, at + 1)[:, 0], want)
+    assert (given() - before).tolist() == [CAPACITY - FEWER, FEWER, 0], "each step in the fewest rows that it fits"
     assert (state.length, state.capacity) == (CAPACITY, CAPACITY)
     with pytest.raises(LimitExceeded, match="1 tokens do not fit a state that has 40 of 40 rows: rewind or reset it"):
         logits(opened, state, 0, 1)
@@ -131,8 +137,8 @@ def test_conversations_are_rewound_copied_and_begun_anew(opened: Context, state:
 
 
 def test_a_state_is_asked_for_by_a_graph(opened: Context, state: State) -> None:
-    assert list(state.executors) == ["1 of 40", "8 of 40"]
-    with opened.state("8 of 40") as made:
+    assert list(state.executors) == ["1 of 40", "1 of 24", "8 of 40"]
+    with opened.state("1 of 24") as made:
         assert (list(made.executors), made.nbytes) == (list(state.executors), 2 * 2 * 4 * 2 * CAPACITY * 8)
         assert not far(logits(opened, made, 0, 1)[:, 0], WANTED[0])
     with pytest.raises(ContextClosed, match="this state was closed"):
@@ -147,7 +153,7 @@ def test_without_a_state_all_is_given_as_arrays(opened: Context, state: State) -
         got = opened.run({"ids": TOKENS[:, :1], "length": np.zeros(1, np.int32), **past})
     assert not far(got["logits"][:, 0], WANTED[0])
     assert not far(logits(opened, state, 0, 1)[:, 0], WANTED[0])
-    with pytest.raises(ValueError, match=r"graph '1 of 40' has no input 'past\.key'; its inputs are"):
+    with pytest.raises(ValueError, match=r"graph '1 of 24' has no input 'past\.key'; its inputs are"):
         opened.run({"ids": TOKENS[:, :1], **past}, state=state)
 
 

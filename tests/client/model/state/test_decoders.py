@@ -10,10 +10,11 @@ import pytest
 
 from gputune.client.context.verifying.steps import Arrays, Steps
 from gputune.client.errors import VerificationError
+from gputune.client.model.graphs import read_graphs
 from gputune.client.model.importer import load
-from gputune.client.model.model_files import StateChoice
+from gputune.client.model.model_files import ModelFile, StateChoice
 from gputune.client.model.oracle import Oracle
-from gputune.client.model.state import Decoder, lookups, with_state
+from gputune.client.model.state import Decoder, Stateful, lookups, with_state
 from gputune.runtime.context.records import TensorRecord
 from tests.strategies.decoders import BATCH, DECODERS, prefix
 
@@ -25,13 +26,15 @@ def decoder_of(name: str, tokens: int, folder: Path, capacity: int = CAPACITY) -
     make, shapes, values = DECODERS[name]
     path = folder / "model.onnx"
     onnx.save(make(), path)
-    return with_state(load(path), path, {**shapes, "sequence_length": (tokens,)}, values, StateChoice(capacity))
+    return with_state(
+        Stateful(load(path), path, {**shapes, "sequence_length": (tokens,)}, values, StateChoice(capacity))
+    )
 
 
 def prefix_of(folder: Path) -> Decoder:
     path = folder / "model.onnx"
     onnx.save(prefix(), path)
-    return with_state(load(path), path, BATCH, {}, StateChoice(CAPACITY, prefix="sequence_length"))
+    return with_state(Stateful(load(path), path, BATCH, {}, StateChoice(CAPACITY, prefix="sequence_length")))
 
 
 def steps_of(decoder: Decoder, folder: Path) -> Steps:
@@ -83,7 +86,7 @@ def test_a_state_that_does_not_grow_is_known_by_its_names(shapes: dict[str, tupl
     for item in model.graph.input if shapes else ():  # a dimension without a name
         item.type.tensor_type.shape.dim[0].Clear()
     onnx.save(model, path)
-    decoder = with_state(load(path), path, shapes, {}, StateChoice(0, (("h", "hn"),)))
+    decoder = with_state(Stateful(load(path), path, shapes, {}, StateChoice(0, (("h", "hn"),))))
     assert decoder.states is not None
     assert [(one.input, one.output, one.axis) for one in decoder.states.pairs] == [("h", "hn", -1)]
     assert shapes or steps_of(decoder, tmp_path).verify(Oracle(path).run)["hn"].values == 8 * 4
@@ -105,6 +108,17 @@ def test_records_say_what_a_step_adds(tmp_path: Path) -> None:
         ("past_key_values.0.value", "present.0.value", 2),
         ("attention_mask.past", "attention_mask.present", 1),
     }
+
+
+def test_there_is_a_graph_for_each_capacity(tmp_path: Path) -> None:
+    make, shapes, _ = DECODERS["attention"]
+    path = tmp_path / "model.onnx"
+    onnx.save(make(), path)
+    given = [{**shapes, "sequence_length": (tokens,)} for tokens in (1, 4)]
+    graphs = read_graphs([ModelFile(path, given, {}, (StateChoice(8), StateChoice(16)))])
+    assert [graph.name.split("_")[-2:] for graph in graphs] == [["1", "8"], ["1", "16"], ["4", "8"], ["4", "16"]]
+    found = [graph.states for graph in graphs if graph.states is not None]
+    assert [(one.tokens, one.capacity) for one in found] == [(1, 8), (1, 16), (4, 8), (4, 16)]
 
 
 def off(output: str, change: Callable[[np.ndarray], None]) -> Callable[[Arrays], Arrays]:

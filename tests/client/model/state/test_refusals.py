@@ -11,7 +11,7 @@ import pytest
 from gputune.client.errors import GputuneError
 from gputune.client.model.importer import load
 from gputune.client.model.model_files import StateChoice
-from gputune.client.model.state import with_state
+from gputune.client.model.state import Stateful, with_state
 
 from ...models import build
 
@@ -173,5 +173,5 @@ def test_what_cannot_have_a_state_is_refused_by_name(name: str, tmp_path: Path) 
     model = build(signature, body, weights, opset=11)
     onnx.save(model, path)
     with pytest.raises(GputuneError, match=message) as raised:
-        with_state(load(path), path, {}, {}, choice)
+        with_state(Stateful(load(path), path, {}, {}, choice))
     assert "\n" not in raised.value.message

@@ -9,7 +9,7 @@ import pytest
 from gputune.client.model.importer import load
 from gputune.client.model.model_files import StateChoice
 from gputune.client.model.oracle import Oracle
-from gputune.client.model.state import with_state
+from gputune.client.model.state import Stateful, with_state
 
 from ...models import build
 from .test_decoders import steps_of
@@ -84,7 +84,7 @@ def test_a_chunk_is_filled_up_only_where_that_does_not_show(tmp_path: Path) -> N
     path = tmp_path / "model.onnx"
     for body, names in bodies.items():
         onnx.save(build(SIGNATURE.format(type="float", shape="[N, R, 4]"), JOINED + body, VALUES, opset=13), path)
-        decoder = with_state(load(path), path, {"N": (1,), "T": (3,)}, {}, StateChoice(11))
+        decoder = with_state(Stateful(load(path), path, {"N": (1,), "T": (3,)}, {}, StateChoice(11)))
         assert decoder.states is not None
         assert [one.name for one in decoder.states.token_inputs] == names
 
@@ -96,6 +96,6 @@ def test_only_rows_that_are_there_are_seen(name: str, tokens: int, tmp_path: Pat
     model = build(SIGNATURE.format(type=dtype, shape=shape), JOINED + body, VALUES, opset=13)
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    decoder = with_state(load(path), path, {"N": (2,), "T": (tokens,)}, {}, StateChoice(11))
+    decoder = with_state(Stateful(load(path), path, {"N": (2,), "T": (tokens,)}, {}, StateChoice(11)))
     found = steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
     assert found.keys() == {"present", "y"}
