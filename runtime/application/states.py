@@ -151,7 +151,7 @@ class State(Closing):
         while begin < count:
             left = count - begin
             sizes = {_states_of(one).tokens: one for one in reversed(_with_room(alike, length + begin))}
-            enough = [size for size in sizes if size == left or (size > left and self._record.can_rewind)]
+            enough = [size for size, one in sizes.items() if size == left or (size > left and _states_of(one).can_pad)]
             size = min(enough, default=max((size for size in sizes if size < left), default=0))
             if not size:
                 known = sorted({_states_of(one).tokens for each in alike for one in each})

@@ -55,7 +55,9 @@ COMPRESSED = "compressed_sections"
 """The feature of contexts with sections that have `inflated`."""
 STATES = "states"
 """The feature of contexts with graphs that have `states`."""
-FEATURES: tuple[str, ...] = (OFFSETS, NEEDS, COMPRESSED, STATES)
+WHOLE = "whole_chunks"
+"""The feature of contexts with graphs whose states are `whole`."""
+FEATURES: tuple[str, ...] = (OFFSETS, NEEDS, COMPRESSED, STATES, WHOLE)
 """The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
@@ -236,8 +238,10 @@ def required_by(graphs: Sequence[GraphRecord], programs: Iterable[ProgramRecord]
     """Return the features that a reader must know to run these graphs."""
     offsets = any(launch.offsets for graph in graphs for launch in (*graph.launches, *graph.persistent))
     needs = any(program.needs for program in programs)
-    states = any(graph.states for graph in graphs)
-    return [name for name, required in ((OFFSETS, offsets), (NEEDS, needs), (STATES, states)) if required]
+    states = [graph.states for graph in graphs if graph.states is not None]
+    whole = any(one.whole for one in states)
+    required = {OFFSETS: offsets, NEEDS: needs, STATES: bool(states), WHOLE: whole}
+    return [name for name in required if required[name]]
 
 
 @dataclass(frozen=True)

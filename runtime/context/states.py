@@ -65,12 +65,13 @@ class TokenAxis:
     axis: Annotated[int, Within(0, LARGEST_RANK - 1)]
 
 
-@in_files()
+@in_files("whole")
 @dataclass(frozen=True)
 class StateRecord:
     """What a graph remembers. length: the input that says how many rows are there before an inference; tokens: rows
     that one inference adds; capacity: rows of growing pairs; token_inputs, token_outputs: what a long input can be cut
-    along. If all pairs are fixed, length is "", and tokens and capacity are 0."""
+    along; whole: what fills up a part that is not full would show. If all pairs are fixed, length is "", and tokens and
+    capacity are 0. Graphs whose records differ by tokens and capacity alone can use one state."""
 
     length: CText
     tokens: Amount
@@ -78,6 +79,7 @@ class StateRecord:
     token_inputs: tuple[TokenAxis, ...]
     token_outputs: tuple[TokenAxis, ...]
     pairs: tuple[StatePair, ...]
+    whole: bool = False
 
     @property
     def growing(self) -> bool:
@@ -88,6 +90,11 @@ class StateRecord:
     def can_rewind(self) -> bool:
         """Return whether rows can be forgotten, which a fixed state cannot."""
         return all(pair.axis != FIXED for pair in self.pairs)
+
+    @property
+    def can_pad(self) -> bool:
+        """Return whether an inference may see fewer tokens, with rows behind them that are forgotten."""
+        return self.can_rewind and not self.whole
 
     def nbytes(self, inputs: Iterable[Tensor]) -> int:
         """Return the device memory of a state: two buffers of a pair change places. inputs: of the graph."""

@@ -92,7 +92,7 @@ class Steps:
         if not tokens:
             yield from ((0, 0, True) for _ in range(FIXED_STEPS))
             return
-        part = tokens // 2 if self._axes else 0
+        part = tokens // 2 if self._decoder.states is not None and self._decoder.states.can_pad else 0
         ways = [(length, tokens) for length in range(0, capacity // 2 - tokens + 1, tokens)]
         end = ways[-1][0] + tokens if ways else 0
         if part and end + tokens <= capacity:

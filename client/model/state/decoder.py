@@ -108,9 +108,9 @@ def with_state(given: Stateful) -> Decoder:
         )
     growing = measured(growth.imported, given.path, 1 if choice.prefix else 0, longest)
     static, length = rewritten(growing, growth.pairs, growth.tokens)
-    symbol, inputs, outputs = ("", [], []) if choice.prefix else growth.token_axes
+    symbol, inputs, outputs, whole = ("", [], [], False) if choice.prefix else growth.token_axes
     pairs = [StatePair(one, other, *growing.axes(one) or [FIXED]) for one, other in growth.pairs.items()]
-    states = StateRecord(length, growth.tokens, choice.capacity, tuple(inputs), tuple(outputs), tuple(pairs))
+    states = StateRecord(length, growth.tokens, choice.capacity, tuple(inputs), tuple(outputs), tuple(pairs), whole)
     original = Original(growth.model, growth.dimensions, symbol, given.values)
     return Decoder(static, None if choice.prefix else states, length, choice.capacity, original)
 
@@ -135,9 +135,9 @@ class _Growth:
         return import_nodes(self.model, self._path, self.dimensions.at(past, more), self._values)
 
     @cached_property
-    def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis]]:
+    def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis], bool]:
         """The dimension that says how many rows a step adds, and the inputs and outputs that have a row for each: those
-        which are longer if it adds one more. None of these are named where a step takes whole chunks only."""
+        which are longer if it adds one more. Last whether a step takes whole chunks only."""
         own = outline(self.imported(SHORT)).shapes
         for name in self.dimensions.candidates(self.tokens):
             try:
@@ -151,16 +151,17 @@ class _Growth:
                 found = _longer(own, shapes, outputs, self.tokens)
                 if why := self._whole_chunks(graph, {*outputs} - {one.name for one in found}):
                     log.info(f"--state: {why}, so a step of model {self._path} takes {self.tokens} tokens and no fewer")
-                    return name, [], []
-                return name, _longer(own, shapes, inputs, self.tokens), found
-        return "", [], []
+                return name, _longer(own, shapes, inputs, self.tokens), found, bool(why)
+        return "", [], [], False
 
     def _whole_chunks(self, graph: Graph, others: Collection[str]) -> str:
         """Return why tokens that fill up a chunk would show; empty if they do not. others: outputs without a row for
         each token."""
+        if self.tokens == 1:
+            return ""
         if others:
             return f"output {min(others)!r} has no row for each token"
-        ranges = (node.label for node in graph.nodes if node.op == "DynamicQuantizeLinear" and self.tokens > 1)
+        ranges = (node.label for node in graph.nodes if node.op == "DynamicQuantizeLinear")
         return next((f"{label} has one range for all tokens" for label in ranges), "")
 
     def _dimensions(self, shapes: Mapping[str, Shape], pasts: Sequence[str]) -> Dimensions:

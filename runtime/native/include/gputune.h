@@ -340,18 +340,17 @@ void gputune_load_counters_of(gputune_graph *graph, bool output, size_t place, g
  * and take them as other tensors, or open a state: memory of the device, zeros at first, through which no byte passes
  * to the host. A state is for one thread at a time. It may be closed after its graph is unloaded. */
 
-/* Open a state for a graph, and for those that remember the same, in as many rows or fewer: of a context that has graphs
- * for 8 tokens and for 1, both use one state. Where graphs have room for different numbers of rows, open it for one with
- * the most. */
+/* Open a state for a graph, and for those that remember the same in as many rows or fewer: of a context that has graphs
+ * for 8 tokens and for 1, both use one state. Open it for a graph with the most rows where capacities differ. */
 gputune_code gputune_open_state(gputune_graph *graph, gputune_state **state, gputune_error *error);
 /* Return whether an input or output, by its place in the graph's description, belongs to states of the graph. */
 bool gputune_is_remembered(const gputune_graph *graph, bool output, size_t place);
 /* Make inferences from now on use a state; NULL ends that. Give no value then for what belongs to it, and give others
  * by their names. A good inference moves the state on; after another one, it is as it was before. */
 gputune_code gputune_use_state(gputune_graph *graph, gputune_state *state, gputune_error *error);
-/* Choose the graph that is to run next: of those that use the state and add so many tokens, the one with the fewest rows
- * in which they have room. If another one has run before, the state is moved, on the device. `tokens` is 0 of a state
- * that does not grow. */
+/* Choose the graph that is to run next: of those that use the state and add so many tokens, the one with the fewest
+ * rows in which they have room. If another one has run before, what is remembered is moved, on the device. Give 0
+ * tokens for a state that does not grow. */
 gputune_code gputune_state_graph(gputune_state *state, size_t tokens, gputune_graph **graph, gputune_error *error);
 /* Return how many rows are remembered, and how many there is room for; both are 0 of a state that does not grow. */
 size_t gputune_state_length(const gputune_state *state);

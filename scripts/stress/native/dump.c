@@ -159,6 +159,7 @@ static void states(const state_record *states) {
         end('}');
     }
     end(']');
+    flag("whole", states->whole);
     end('}');
 }
 

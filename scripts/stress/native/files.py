@@ -27,6 +27,7 @@ from gputune.runtime.context.records import (
     OFFSETS,
     STATES,
     STATUS_BYTES,
+    WHOLE,
     BufferRef,
     Context,
     FileRecord,
@@ -115,7 +116,7 @@ def compact() -> bytes:
     arguments = [dict(zip(("kind", "index", "offset", "nbytes"), one, strict=True)) for one in buffers]
     pack = {**second, "operation": "pack", "arguments": [*arguments, 7]}
     fields["packing"] = [{**graph, "launches": [pack]}, {**graph, "name": "f" * 64, "launches": [pack, pack]}]
-    first["offsets"], fields["requires"] = True, [OFFSETS, NEEDS, STATES]
+    first["offsets"], fields["requires"] = True, [OFFSETS, NEEDS, STATES, WHOLE]
     _remember(fields["graphs"][2], StateRecord(*GROWING))
     _remember(fields["graphs"][1], StateRecord("", 0, 0, (), (), (StatePair("cell", "new cell", FIXED),)))
     fields["programs"][0]["needs"] = ["half", "größer"]
@@ -125,7 +126,7 @@ def compact() -> bytes:
 
 GROWING = (
     "length", 2, 8, (TokenAxis("ids", 0),), (TokenAxis("logits", 1),),
-    (StatePair("keys", "new keys", 1), StatePair("cell", "new cell", FIXED)),
+    (StatePair("keys", "new keys", 1), StatePair("cell", "new cell", FIXED)), True,
 )  # fmt: skip
 TENSORS: Mapping[str, tuple[str, list[int]]] = {
     "length": ("int32", [1]), "ids": ("int64", [2]), "logits": ("float32", [1, 2, 3]),

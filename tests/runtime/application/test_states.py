@@ -35,11 +35,13 @@ class Memory:
 class Adding:
     """An executor whose outputs are the sums of all rows up to each token, and how many inferences have run."""
 
-    def __init__(self, name: str, tokens: int, fixed: bool = False, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, name: str, tokens: int, fixed: bool = False, capacity: int = CAPACITY, whole: bool = False
+    ) -> None:
         shape = (1, tokens)
         pairs = [StatePair("past", "present", 0)] + ([StatePair("h", "hn", FIXED)] if fixed else [])
         axes = (TokenAxis("ids", 1),), (TokenAxis("sums", 1),)
-        states = StateRecord("length", tokens, capacity, *axes, tuple(pairs))
+        states = StateRecord("length", tokens, capacity, *axes, tuple(pairs), whole)
         inputs = [TensorRecord("ids", shape), TensorRecord("scale", (1,)), TensorRecord("past", (capacity,))]
         inputs += [TensorRecord("length", (), "int32")] + [TensorRecord("h", (1,))] * fixed
         self.graph = GraphRecord(name, tuple(inputs), (), (), (), states=states)
@@ -100,10 +102,12 @@ def test_the_fewest_inferences_see_all_tokens(tokens: list[int], runs: dict[str,
     assert {name: len(each.ran) for name, each in (("one", one), ("four", four)) if each.ran} == runs
 
 
-def test_what_does_not_grow_is_never_padded() -> None:
-    one, four = Adding("one", 1, fixed=True), Adding("four", 4, fixed=True)
+@pytest.mark.parametrize("why", ["fixed", "whole"])
+def test_what_does_not_grow_and_whole_chunks_are_never_padded(why: str) -> None:
+    one, four = Adding("one", 1, fixed=why == "fixed"), Adding("four", 4, **{why: True})
     state, _ = opened(one, four)
-    assert fed(state, np.ones(7))["sums"].tolist() == [[1, 2, 3, 4, 5, 6, 7]]
+    made = fed(state, np.ones(7))
+    assert (made["sums"].tolist(), made["last"].tolist()) == ([[1, 2, 3, 4, 5, 6, 7]], [7])
     assert (one.ran, four.ran) == ([1, 1, 1], [4])
     state, memory = opened(four)
     with pytest.raises(ValueError, match=r"no graph takes the last 3 of 7 tokens: they take \[4\] at a time"):

@@ -68,8 +68,8 @@ enum {
     X(EnqueueReadBuffer, cl_int, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void *, CL_EVENTS)) \
     X(EnqueueFillBuffer, cl_int, (cl_command_queue, cl_mem, const void *, size_t, size_t, size_t, CL_EVENTS)) \
     X(EnqueueCopyBuffer, cl_int, (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, CL_EVENTS)) \
-    X(EnqueueCopyBufferRect, cl_int, (cl_command_queue, cl_mem, cl_mem, const size_t *, const size_t *, const size_t *, \
-                                      size_t, size_t, size_t, size_t, CL_EVENTS)) \
+    X(EnqueueCopyBufferRect, cl_int, (cl_command_queue, cl_mem, cl_mem, const size_t *, const size_t *, \
+                                      const size_t *, size_t, size_t, size_t, size_t, CL_EVENTS)) \
     X(EnqueueMapBuffer, void *, (cl_command_queue, cl_mem, cl_bool, cl_bitfield, size_t, size_t, CL_EVENTS, cl_int *)) \
     X(EnqueueUnmapMemObject, cl_int, (cl_command_queue, cl_mem, void *, CL_EVENTS)) \
     X(Finish, cl_int, (cl_command_queue)) \

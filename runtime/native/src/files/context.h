@@ -58,6 +58,7 @@ typedef struct state_record { /* what a graph remembers between inferences; with
     const token_axis *token_inputs, *token_outputs;
     const state_pair *pairs;
     size_t token_input_count, token_output_count, pair_count;
+    bool whole; /* an inference sees exactly so many tokens; what fills up a part of them would show */
 } state_record;
 
 typedef struct graph_record {

@@ -22,7 +22,8 @@ typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 &&
 const char *const DTYPES[] = {"float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
     "uint16", "uint8", "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
-const char *const FEATURES[] = {"offset_arguments", "device_features", "compressed_sections", "states", NULL};
+const char *const FEATURES[] = {"offset_arguments", "device_features", "compressed_sections", "states", "whole_chunks",
+    NULL};
 const uint8_t DTYPE_BYTES[] = {4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
 const status_name STATUS_NAMES[] = {
     {-1, "CL_DEVICE_NOT_FOUND"},
@@ -241,13 +242,14 @@ static const form TOKEN_AXIS = {
 
 static const form STATES = {
     .what = "states", .row_bytes = sizeof(state_record), .least_bytes = 63,
-    .count = 6, .fields = (const field[]){
+    .count = 7, .fields = (const field[]){
         {"length", A_TEXT, IN(state_record, length)},
         {"tokens", A_NUMBER, IN(state_record, tokens)},
         {"capacity", A_NUMBER, IN(state_record, capacity)},
         {"token_inputs", ROWS, MANY(state_record, token_inputs, token_input_count), .form = &TOKEN_AXIS},
         {"token_outputs", ROWS, MANY(state_record, token_outputs, token_output_count), .form = &TOKEN_AXIS},
         {"pairs", ROWS, MANY(state_record, pairs, pair_count), .form = &STATE_PAIR},
+        {"whole", A_FLAG, IN(state_record, whole), .optional = true},
     }};
 
 static const char *const ARGUMENT_FORMS[] = {[SUB_BUFFERS] = "sub_buffers", [BUFFERS] = "buffers", [SVM] = "svm",

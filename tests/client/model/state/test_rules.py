@@ -77,16 +77,17 @@ RULES: dict[str, tuple[str, str, str]] = {
 
 def test_a_chunk_is_filled_up_only_where_that_does_not_show(tmp_path: Path) -> None:
     bodies = {
-        "y = Identity (x)": ["x"],
-        "y = ReduceMax<axes = [1]> (x)": [],
-        "q, s, z = DynamicQuantizeLinear (x) y = DequantizeLinear (q, s, z)": [],
+        "y = Identity (x)": (["y"], False),
+        "y = ReduceMax<axes = [1]> (x)": ([], True),
+        "q, s, z = DynamicQuantizeLinear (x) y = DequantizeLinear (q, s, z)": (["y"], True),
     }
     path = tmp_path / "model.onnx"
-    for body, names in bodies.items():
+    for body, (names, whole) in bodies.items():
         onnx.save(build(SIGNATURE.format(type="float", shape="[N, R, 4]"), JOINED + body, VALUES, opset=13), path)
-        decoder = with_state(Stateful(load(path), path, {"N": (1,), "T": (3,)}, {}, StateChoice(11)))
-        assert decoder.states is not None
-        assert [one.name for one in decoder.states.token_inputs] == names
+        for tokens in (1, 3):
+            states = with_state(Stateful(load(path), path, {"N": (1,), "T": (tokens,)}, {}, StateChoice(11))).states
+            assert states is not None and [one.name for one in states.token_inputs] == ["x"]
+            assert ([one.name for one in states.token_outputs], states.whole) == (names, whole and tokens > 1)
 
 
 @pytest.mark.parametrize("tokens", [1, 3])
