@@ -47,7 +47,9 @@ def _read(
     if state is None:
         return read_model(file.path, shapes, file.values, narrow), None
     decoder = with_state(Stateful(load(file.path, narrow), file.path, shapes, file.values, state))
-    static = import_model(decoder.model, file.path, *(({}, {}) if decoder.length else (shapes, file.values)))
+    static = import_model(
+        decoder.model, file.path, *(({}, {}) if decoder.length else (shapes, decoder.original.values))
+    )
     return replace(static, states=decoder.states), decoder
 
 

@@ -2,7 +2,8 @@
 
 `llama` builds its mask as transformers does, and is given positions; `gpt2` takes its mask out of a constant triangle;
 `t5` has relative positions in buckets, and keys of an encoder; `attention` is ONNX's own operator, of operator set 23;
-`merged` has an If on use_cache_branch with a whole decoder in each branch; `prefix` has no past.
+`grouped` is what onnxruntime-genai makes; `merged` has an If on use_cache_branch with a whole decoder in each branch, of
+which one begins; `prefix` has no past.
 """
 
 from collections.abc import Callable, Mapping
@@ -246,6 +247,38 @@ def fused() -> onnx.ModelProto:
     return m.model()
 
 
+def grouped() -> onnx.ModelProto:
+    """Return a decoder as onnxruntime-genai builds it: the mask says how long each sequence is. onnxruntime wants heads
+    of 16 numbers."""
+    m, size = Maker(), 16
+    x, _, _ = m.words()
+    mask = m.into("attention_mask", TensorProto.INT64, "batch_size", "total_sequence_length")
+    ends = m.op("Cast", m.op("Sub", m.op("ReduceSum", mask, np.array([1]), keepdims=0), np.int64(1)), to=6)
+    total = m.op("Cast", m.dim(mask, 1), to=6)
+    pasts = [
+        m.into(f"past_key_values.0.{name}", TensorProto.FLOAT, "batch_size", 1, PAST, size) for name in ("key", "value")
+    ]
+    angles = np.arange(PLACES).reshape(-1, 1) * 100.0 ** -(np.arange(0, size, 2) / size)
+    inputs = [m.product(x), m.product(x, columns=size), m.product(x, columns=size), *pasts, ends, total]
+    mixed, key, value = m.ops(
+        "GroupQueryAttention",
+        3,
+        *inputs,
+        np.cos(angles),
+        np.sin(angles),
+        domain="com.microsoft",
+        num_heads=WIDTH // size,
+        kv_num_heads=1,
+        do_rotary=1,
+        local_window_size=9,
+    )
+    for name, tensor in (("key", key), ("value", value)):
+        m.out(tensor, f"present.0.{name}", "batch_size", 1, "total_sequence_length", size)
+    y, _, _, total = m.ops("SkipSimplifiedLayerNormalization", 4, x, mixed, m.weight(WIDTH), domain="com.microsoft")
+    m.logits(m.op("Add", total, m.product(y)))
+    return m.model()
+
+
 def attention() -> onnx.ModelProto:
     m = Maker()
     x, _, _ = m.words()
@@ -276,6 +309,9 @@ def merged() -> onnx.ModelProto:
         for node in branch.node:
             node.input[:] = [f"{word}/{name}" if name in computed else name for name in node.input]
             node.output[:] = [f"{word}/{name}" for name in node.output]
+            if word == "first" and node.op_type == "Concat" and node.input[0].startswith("past"):
+                node.op_type, node.input[:] = "Identity", node.input[1:]
+                del node.attribute[:]
         for value in branch.output:
             value.name = f"{word}/{value.name}"
         del branch.input[:], branch.initializer[:]
@@ -310,6 +346,7 @@ DECODERS: Mapping[str, tuple[Callable[[], onnx.ModelProto], Mapping[str, tuple[i
     "t5": (t5, {**BATCH, "encoder_length": (5,)}, {}),
     "attention": (attention, BATCH, {}),
     "fused": (fused, BATCH, {}),
-    "merged": (merged, BATCH, {**MASKED, "use_cache_branch": True}),
+    "grouped": (grouped, BATCH, MASKED),
+    "merged": (merged, BATCH, MASKED),
 }
 """Makers of decoders with a past, the sizes of their dimensions but for past and step, and values of inputs."""

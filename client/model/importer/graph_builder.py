@@ -202,7 +202,7 @@ class GraphBuilder:
             return True
         types = [type_of(self.tensors[name]) if name else TypeProto() for name in node.input]
         try:
-            body = body_of(node, self.opset, types)
+            body = body_of(node, self.opset, types, [self.constants.get(name) for name in node.input])
         except NotDefined as error:
             self._keep(index, node, str(error))
             return True

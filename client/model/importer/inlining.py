@@ -15,7 +15,7 @@ import onnx.defs
 import onnx.inliner
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
-from gputune.client.model.graph import Names, TensorInfo
+from gputune.client.model.graph import Array, Names, TensorInfo
 from gputune.client.model.importer.definitions import defined_body, is_defined
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.ordering import every_node
@@ -24,10 +24,13 @@ MOST_NODES = 100_000
 """Nodes of a model once what stands for other nodes is replaced by them. Small files may stand for very many."""
 
 
-def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
+def body_of(
+    node: NodeProto, opset: int, types: Sequence[TypeProto], known: Sequence[Array | None]
+) -> FunctionProto | None:
     """Return the function that defines a node's operator in this operator set, None where there is none. `types` are
-    those of its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
-    if (body := defined_body(node, opset, types)) is not None:
+    those of its inputs, in order, an empty one for an input that is absent, and `known` the values of those that are
+    constants: some bodies depend on them."""
+    if (body := defined_body(node, opset, types, known)) is not None:
         return body
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)

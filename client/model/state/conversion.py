@@ -22,8 +22,8 @@ class Conversion:
     """Writes nodes of a model into a new graph.
 
     pairs: the outputs that pasts become, by the names of these inputs. tokens: rows that one step adds, 0 where there
-    is no past. kept: the nodes that outputs need, in order. joined: pasts, by the results that join them with new
-    rows."""
+    is no past. outputs: those that have elements, as keys of an encoder may not in the branch that is given them. kept:
+    the nodes that outputs need, in order. joined: pasts, by the results that join them with new rows."""
 
     def __init__(self, growing: Growing, pairs: Mapping[str, str], tokens: int) -> None:
         self.growing, self.pairs, self.tokens = growing, pairs, tokens
@@ -34,7 +34,8 @@ class Conversion:
         self.opset = self.imported.graph.opset  # of the new graph, until functions need another
         self.kept = _read_in_the_end(self.imported.trace, self.imported.graph.outputs)
         read = {name for visited in self.kept if not visited.known for name in visited.node.input}
-        outputs = {name for name in self.imported.graph.outputs if name in self.by_length.names}
+        self.outputs = [name for name in self.imported.graph.outputs if self.imported.tensors[name].size]
+        outputs = {name for name in self.outputs if name in self.by_length.names}
         self.lookups = Lookups(growing, self.by_length, (read & self.by_length.names) | outputs, self.writing)
         self.zero: set[str] = set()  # tensors that are zero behind the end of their last axis
         self.joined: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import Imported, import_nodes, interface_of
 from gputune.client.model.model_files import StateChoice
-from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape
+from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape, renamed
 from gputune.client.model.state.growing import measured, outline
-from gputune.client.model.state.pairs import joined, named, told, with_past
+from gputune.client.model.state.pairs import joined, joining_branches, named, told, with_past
 from gputune.client.model.state.rewriting import rewritten
 from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
 
@@ -95,7 +95,7 @@ class Stateful:
 def with_state(given: Stateful) -> Decoder:
     """Return a decoder with a state of a capacity. Raises ConfigError for pairs and sizes that do not fit, ModelError
     for what cannot have a state."""
-    choice = given.choice
+    given, choice = replace(given, values={**_branches(given), **given.values}), given.choice
     if choice.pairs and (fixed := _fixed(given)) is not None:
         return fixed
     growth = _Growth(given)
@@ -124,6 +124,7 @@ class _Growth:
         self.model.CopyFrom(given.model)
         self.pairs = given.pairs()
         self.dimensions = self._dimensions(given.shapes, [prefix] if prefix else list(self.pairs))
+        self._name_sums(given.shapes)
         self.tokens = 0 if prefix else self._tokens()
         for name in [] if prefix else self._others():
             past, present = self._with_past(name)
@@ -131,28 +132,51 @@ class _Growth:
             self.dimensions = self._dimensions(given.shapes, list(self.pairs))
 
     def imported(self, past: int, more: Mapping[str, int] | None = None) -> Imported:
-        """Import the model at a length; more: with other sizes of dimensions."""
-        return import_nodes(self.model, self._path, self.dimensions.at(past, more), self._values)
+        """Import the model at a length; more: with other sizes of dimensions. Raises ModelError for one that cannot
+        run."""
+        found = import_nodes(self.model, self._path, self.dimensions.at(past, more), self._values)
+        found.whole()
+        return found
 
     @cached_property
     def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis], bool]:
         """The dimension that says how many rows a step adds, and the inputs and outputs that have a row for each: those
         which are longer if it adds one more. Last whether a step takes whole chunks only."""
-        own = outline(self.imported(SHORT)).shapes
+        short = self.imported(SHORT)
+        own = outline(short).shapes
         for name in self.dimensions.candidates(self.tokens):
-            try:
-                longer = self.imported(SHORT, {name: self.tokens + 1})
-            except ModelError:  # it cannot have another size
-                continue
-            shapes, graph = outline(longer).shapes, longer.graph
-            if set(self._added(shapes).values()) == {self.tokens + 1}:
+            if longer := self._adding(name, self.tokens + 1):
+                shapes, graph = outline(longer).shapes, longer.graph
                 inputs = [each for each in graph.inputs if each not in self.pairs]
                 outputs = [each for each in graph.outputs if each not in self.pairs.values()]
-                found = _longer(own, shapes, outputs, self.tokens)
-                if why := self._whole_chunks(graph, {*outputs} - {one.name for one in found}):
+                given, found = (_longer(own, shapes, names, self.tokens) for names in (inputs, outputs))
+                shown = _following(graph, {*_changed(short, longer), *(one.name for one in given)})
+                if why := self._whole_chunks(graph, shown.intersection(outputs) - {one.name for one in found}):
                     log.info(f"--state: {why}, so a step of model {self._path} takes {self.tokens} tokens and no fewer")
-                return name, _longer(own, shapes, inputs, self.tokens), found, bool(why)
+                return name, given, found, bool(why)
         return "", [], [], False
+
+    def _adding(self, name: str, count: int) -> Imported | None:
+        """Return the model with a size of a dimension, if a step adds as many rows then."""
+        try:
+            found = self.imported(SHORT, {name: count})
+        except ModelError:
+            return None
+        return found if set(self._added(outline(found).shapes).values()) == {count} else None
+
+    def _name_sums(self, shapes: Mapping[str, Shape]) -> None:
+        """Have dimensions that are the past and new rows, and have a name of their own, be called by the sum of both:
+        the new rows are the dimension with which the presents grow."""
+        for symbol in self.dimensions.sums(self.pairs):
+            called = symbol
+            for name, size in (*self.dimensions.sizes.items(), ("1", 1)):
+                renamed(self.model.graph, called, called := f"{self.dimensions.growing} + {name}")
+                self.dimensions = self._dimensions(shapes, list(self.pairs))
+                if all(self._adding(name, count) for count in ((size, size + 1) if name != "1" else (size,))):
+                    break
+            else:
+                renamed(self.model.graph, called, symbol)
+                self.dimensions = self._dimensions(shapes, list(self.pairs))
 
     def _whole_chunks(self, graph: Graph, others: Collection[str]) -> str:
         """Return why tokens that fill up a chunk would show; empty if they do not. others: outputs without a row for
@@ -224,6 +248,32 @@ def _fixed(given: Stateful) -> Decoder | None:
         raise ConfigError(f"--state_capacity {capacity}: nothing of the state of model {path} grows; drop it")
     states = StateRecord("", 0, 0, (), (), tuple(StatePair(past, present, FIXED) for past, present in pairs.items()))
     return Decoder(given.model, states, "", 0, Original(given.model, dimensions, "", given.values))
+
+
+def _branches(given: Stateful) -> Mapping[str, bool]:
+    """Return values of inputs that choose a branch, and have none: of that which joins pasts with new rows."""
+    found = {name: value for name, value in joining_branches(given.model.graph).items() if name not in given.values}
+    for name, value in found.items():
+        log.info(
+            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes the past; it "
+            "takes an empty one for the first step, too"
+        )
+    return found
+
+
+def _changed(one: Imported, other: Imported) -> set[str]:
+    """Return the constants that are not the same in both."""
+    computed = (name for step in other.trace if step.known for name in step.node.output if name)
+    return {name for name in computed if not np.array_equal(one.constants.get(name, np.nan), other.constants[name])}
+
+
+def _following(graph: Graph, names: Collection[str]) -> set[str]:
+    """Return all tensors that follow from some."""
+    found = set(names)
+    for node in graph.nodes:
+        if found.intersection(node.reads):
+            found.update(node.outputs)
+    return found
 
 
 def _longer(

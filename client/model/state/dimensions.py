@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import onnx
+
 from gputune.client.errors import ConfigError
 from gputune.client.model.importer import Input, Interface
 
@@ -54,6 +56,17 @@ class Dimensions:
             return []
         return [dim.symbol for dim in one.dims or () if self._size(dim.symbol, dim.size, self.sizes) is None]
 
+    def sums(self, pairs: Mapping[str, str]) -> list[str]:
+        """Return the names of dimensions that outputs have where pasts grow, and of which no size follows. pairs: these
+        outputs, by the names of the pasts."""
+        sizes, found = {**self.sizes, self.growing: 1}, dict[str, None]()
+        for past, present in pairs.items():
+            dims = self.interface.inputs[past].dims or (), self.interface.outputs[present].dims or ()
+            for one, other in zip(*dims, strict=False):
+                if one.symbol == self.growing and other.symbol and self._size(other.symbol, other.size, sizes) is None:
+                    found[other.symbol] = None
+        return list(found)
+
     def at(self, past: int, more: Mapping[str, int] | None = None) -> dict[str, Shape]:
         """Return the shapes of all inputs of which they are known, at a length of the past. more: other sizes of
         dimensions than those that are known."""
@@ -86,3 +99,11 @@ class Dimensions:
     def candidates(self, count: int) -> Sequence[str]:
         """Return the names of dimensions of a size."""
         return [name for name, size in self.sizes.items() if size == count and name != self.growing]
+
+
+def renamed(graph: onnx.GraphProto, symbol: str, name: str) -> None:
+    """Have a dimension of inputs and outputs be called otherwise."""
+    for item in (*graph.input, *graph.output):
+        for dim in item.type.tensor_type.shape.dim:
+            if dim.dim_param == symbol:
+                dim.dim_param = name

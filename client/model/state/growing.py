@@ -10,7 +10,7 @@ from gputune.client.model.graph import Array
 from gputune.client.model.importer import Imported
 
 Size = tuple[int, int]
-"""A dimension: `slope` * past + `rest`. The slope is 0 or 1."""
+"""A dimension: `slope` * past + `rest`. The slope is 0 or 1, but for constants."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def measured(importing: Callable[[int], Imported], path: Path, first: int, longe
     found = {past: own if past == longest else outline(importing(past)) for past in places}
     for past in places:
         _check_same(own, found[past], path, past, longest)
-    sizes = {name: _sizes(path, name, places, found) for name in whole.tensors}
+    sizes = {name: _sizes(path, name, places, found, name in whole.constants) for name in whole.tensors}
     written = {
         name for name, digest in own.written.items() if any(o.written.get(name) != digest for o in found.values())
     }
@@ -91,19 +91,21 @@ def _check_same(one: Outline, other: Outline, path: Path, past: int, longest: in
         raise ModelError(f"--state: model {path} has other nodes with a past of {past} rows than with {longest}")
 
 
-def _sizes(path: Path, name: str, places: tuple[int, int, int], found: Mapping[int, Outline]) -> tuple[Size, ...]:
+def _sizes(
+    path: Path, name: str, places: tuple[int, int, int], found: Mapping[int, Outline], known: bool
+) -> tuple[Size, ...]:
     shapes = [found[past].shapes[name] for past in places if name in found[past].shapes]
     if len(shapes) < len(places) or len({len(shape) for shape in shapes}) > 1:
         raise ModelError(f"--state: tensor {name!r} of model {path} has another rank at other lengths of the past")
-    return tuple(_size(path, name, places, sizes) for sizes in zip(*shapes, strict=True))
+    return tuple(_size(path, name, places, sizes, known) for sizes in zip(*shapes, strict=True))
 
 
-def _size(path: Path, name: str, places: tuple[int, int, int], sizes: tuple[int, ...]) -> Size:
-    """Return a dimension that has these sizes at three lengths."""
+def _size(path: Path, name: str, places: tuple[int, int, int], sizes: tuple[int, ...], known: bool) -> Size:
+    """Return a dimension that has these sizes at three lengths. known: of a constant."""
     low, middle, high = sizes
     slope = (high - low) // (places[2] - places[0])
     rest = low - slope * places[0]
-    if slope not in (0, 1) or [slope * past + rest for past in places] != [low, middle, high]:
+    if (slope not in (0, 1) and not known) or [slope * past + rest for past in places] != [low, middle, high]:
         raise ModelError(
             f"--state: a dimension of tensor {name!r} of model {path} is {low}, {middle} and {high} with pasts of "
             f"{places[0]}, {places[1]} and {places[2]} rows, which is not the past and a number of rows"

@@ -81,7 +81,7 @@ class Lookups:
         return found or self._window(values, last, computed) or self._table(what, last, computed)
 
     def _constant(self, values: Mapping[int, Array], last: Array) -> str:
-        return self._writing.value(last) if all(_begins(value, last) for value in values.values()) else ""
+        return self._writing.value(last) if all(begins(value, last) for value in values.values()) else ""
 
     def _rising(self, values: Mapping[int, Array], last: Array) -> str:
         """Write whole numbers that rise by the same step at each length."""
@@ -150,7 +150,7 @@ class Lookups:
         return self._writing.op("Gather", [self._writing.value(table), self._writing.single()], axis=0)
 
 
-def _begins(value: Array, last: Array) -> bool:
+def begins(value: Array, last: Array) -> bool:
     """Return whether a value is the beginning of the longest one along all axes."""
     return value.ndim == last.ndim and np.array_equal(value, last[tuple(map(slice, value.shape))], equal_nan=False)
 

@@ -13,7 +13,11 @@ from gputune.client.model.graph import Names
 from gputune.client.model.importer import graphs_of, operator_of
 
 OPTION = "--state"
-JOINING = {"Attention": {1: 4, 2: 5}, "com.microsoft.MultiHeadAttention": {1: 6, 2: 7}}
+JOINING = {
+    "Attention": {1: 4, 2: 5},
+    "com.microsoft.GroupQueryAttention": {1: 3, 2: 4},
+    "com.microsoft.MultiHeadAttention": {1: 6, 2: 7},
+}
 """Operators with outputs that join inputs with new rows: the places of these outputs, and of these inputs."""
 
 
@@ -25,6 +29,21 @@ def joined(graph: onnx.GraphProto) -> dict[str, str]:
         for name in _joined(graph, output.name):
             if name in inputs:
                 found.setdefault(name, output.name)
+    return found
+
+
+def joining_branches(graph: onnx.GraphProto) -> dict[str, bool]:
+    """Return, of inputs that choose the branch of an If, the value for the one that joins more inputs with others."""
+    inputs, found = {item.name for item in graph.input}, dict[str, bool]()
+    for node in graph.node:
+        if node.op_type == "If" and node.input[0] in inputs:
+            branches = {item.name: item.g for item in node.attribute}
+            then, other = (
+                sum(not inputs.isdisjoint(_joined(branches[name], one.name)) for one in branches[name].output)
+                for name in ("then_branch", "else_branch")
+            )
+            if then or other:
+                found[node.input[0]] = then >= other
     return found
 
 

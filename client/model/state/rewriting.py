@@ -39,7 +39,7 @@ def rewritten(growing: Growing, pairs: Mapping[str, str], tokens: int) -> tuple[
         elif not to.by_length.names.intersection(visited.node.output):
             _constant(to, visited)
     _check_pairs(to)
-    for name in growing.imported.graph.outputs:
+    for name in to.outputs:
         if name in to.by_length.names:
             to.writing.op("Identity", [to.lookups.read(name)], name)
     return _assembled(to), to.writing.length
@@ -79,7 +79,7 @@ def _assembled(to: Conversion) -> onnx.ModelProto:
     graph, model = to.imported.graph, to.imported.model
     inputs = [_typed(to, name) for name in graph.inputs]
     inputs.append(helper.make_tensor_value_info(to.writing.length, onnx.TensorProto.INT32, [1]))
-    outputs = [_typed(to, name) for name in graph.outputs]
+    outputs = [_typed(to, name) for name in to.outputs]
     names = Names()
     for node in to.writing.nodes:  # what stands for one node may have several of a name
         node.name = names.free(node.name or node.output[0])

@@ -8,6 +8,7 @@ import onnx
 
 from gputune.client.model.graph import Array
 from gputune.client.model.state.conversion import Conversion, NotApart
+from gputune.client.model.state.lookups import begins
 
 PARTIAL = "it takes a part of the rows of the past that is neither their end nor their beginning"
 UNKNOWN = "it takes rows of the past that are not known before it runs"
@@ -27,9 +28,14 @@ def gather(to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any]) 
         found = _value(to, indices, past).astype(np.int64)
         return np.where(found < 0, found + past + rest, found)
 
-    if len({rows(past).shape for past in to.lookups.lengths}) > 1:
+    found = [rows(past) for past in to.lookups.lengths]
+    if len({each.shape for each in found}) == 1:
+        picked = to.lookups.written(node.output[0], rows)
+    elif all(begins(each, found[-1]) for each in found):  # as many as there are
+        picked = to.writing.value(found[-1])
+    else:
         raise NotApart(PARTIAL)
-    to.writing.op("Gather", [to.read(data), to.lookups.written(node.output[0], rows)], node.output[0], axis=axis)
+    to.writing.op("Gather", [to.read(data), picked], node.output[0], axis=axis)
 
 
 def take_slice(to: Conversion, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:

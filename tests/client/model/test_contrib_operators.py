@@ -160,6 +160,10 @@ CASES: dict[str, Case] = {
         "GroupQueryAttention", [each[:1] for each in (*FEW, *BUFFERS)] + [whole(7), whole(8), COS, SIN],
         GROUPED | {"do_rotary": 1}, ["y", "key", "value"],
     ),
+    "GroupQueryAttention whose present is longer": (
+        "GroupQueryAttention", [*ONE, *(each[:, :, 3:].copy() for each in BUFFERS), LENGTHS, whole(7)], GROUPED,
+        ["y", "key", "value"],
+    ),
     "GroupQueryAttention in a window": (
         "GroupQueryAttention", [*FEW, "", "", whole(4, 4), whole(5)], GROUPED | {"local_window_size": 2},
         ["y", "key", "value"],

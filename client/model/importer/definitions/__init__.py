@@ -6,6 +6,7 @@ import onnx.defs
 import onnx.parser
 from onnx import FunctionProto, NodeProto, TypeProto
 
+from gputune.client.model.graph import Array
 from gputune.client.model.importer.definitions import attention, classical, fused, quantised_transformer
 from gputune.client.model.importer.definitions.attention import ATTENTION
 from gputune.client.model.importer.definitions.blocks import BLOCKS
@@ -37,13 +38,16 @@ DEFINITIONS: Mapping[str, Mapping[str, Callable[[Use], str]]] = {
 """By domain and operator, what writes the nodes of a use. It raises NotDefined for one that is not known."""
 
 
-def defined_body(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
+def defined_body(
+    node: NodeProto, opset: int, types: Sequence[TypeProto], known: Sequence[Array | None]
+) -> FunctionProto | None:
     """Return the function that defines an operator in this operator set; None for an unknown one. types: of its inputs,
-    empty ones for those that are absent. Raises NotDefined for a use that is not known."""
+    empty ones for those that are absent. known: their values, if they have some. Raises NotDefined for a use that is
+    not known."""
     if not (definition := _definition(node, opset)):
         return None
     quantising = node.op_type in QUANTISING
-    use = Use(node, opset if quantising else OPSET, types)
+    use = Use(node, opset if quantising else OPSET, types, known)
     written = definition(use)
     inputs = ", ".join(f"i{k}" for k in range(len(node.input)))
     outputs = ", ".join(OUTPUTS.get(node.op_type, ("y",))[: len(node.output)])

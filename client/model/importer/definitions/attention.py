@@ -264,8 +264,18 @@ def _kept(use: Use, past: str, new: str, start: str, shape: Sequence[int], rows:
     return use.let(f"Where({is_past}, {past}, {kept})")
 
 
+def _longer(use: Use, name: str, length: int) -> str:
+    """Write a tensor with zeros behind it, up to a length of axis 2."""
+    batch, heads, own, size = use.shape(int(name[1:]))
+    if own == length:
+        return name
+    zeros = use.let(f"Expand({use.number(0)}, {use.ints(batch, heads, length - own, size)})")
+    return use.let(f"Concat<axis = 2>({name}, {zeros})")
+
+
 def _grouped(use: Use) -> str:
-    """Attend with fewer key heads than query heads. The past lies in a buffer: each batch has its own length there."""
+    """Attend with fewer key heads than query heads. The past lies in a buffer, where each batch has its own length, or
+    grows: the present has room for the whole sequence, if that is known."""
     attributes = use.attributes
     n, m, (batch, rows, width) = attributes["num_heads"], attributes["kv_num_heads"], use.shape(0)
     size = width // n if use.has(1) else width // (n + 2 * m)
@@ -275,8 +285,10 @@ def _grouped(use: Use) -> str:
         parts = [use.cut("i0", 2, places[k], places[k + 1]) for k in range(3)]
     query, key, value = (split(use, parts[k], batch, rows, (n, m, m)[k], size) for k in range(3))
     past = use.shape(3)[2] if use.has(3) else 0
-    length = past or rows
-    if past and rows > past:
+    whole, ends = use.known(6), use.known(5)
+    length = max(past, 0 if whole is None else int(whole.flat[0])) if past else rows
+    grown = length == past + rows and ends is not None and bool((ends == length - 1).all())
+    if rows > length:
         raise NotDefined(f"{rows} rows do not fit into a past of {past}")
     known = use.reshaped(use.cast("i5", TensorProto.INT64), batch, 1)
     start = use.let(f"Sub({known}, {use.integer(rows - 1)})")
@@ -284,16 +296,19 @@ def _grouped(use: Use) -> str:
         total = use.reshaped(use.cast("i6", TensorProto.INT64), 1, 1)
         first = use.let(f"Equal({total}, {use.integer(rows)})")
         start = use.let(f"Where({first}, {use.integer(0)}, {start})")
-    if not past:
+    if not use.has(3):
         start = use.let(f"Mul({start}, {use.integer(0)})")
     own = use.let(f"Add({start}, {numbered(use, rows, 1, rows)})")
     if use.flag("do_rotary"):
         places_of = use.reshaped("i9", batch, rows) if use.has(9) else own
         pairs = use.flag("rotary_interleaved")
         query, key = (turned_by_place(use, each, places_of, "i7", "i8", size, pairs) for each in (query, key))
-    if past:
+    if grown and use.has(3):
+        key, value = behind(use, "i3", key), behind(use, "i4", value)
+    elif past:
         key, value = (
-            _kept(use, f"i{3 + k}", each, start, (batch, m, length, size), rows) for k, each in enumerate((key, value))
+            _kept(use, _longer(use, f"i{3 + k}", length), each, start, (batch, m, length, size), rows)
+            for k, each in enumerate((key, value))
         )
     keys = numbered(use, length, 1, 1, 1, length)
     last = use.reshaped(own, batch, 1, rows, 1)

@@ -7,6 +7,8 @@ import onnx
 import onnx.helper
 from onnx import NodeProto, TensorProto, TypeProto
 
+from gputune.client.model.graph import Array
+
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -17,11 +19,14 @@ class NotDefined(Exception):
 class Use:
     """A node, of which the k-th input is called ik where a definition is written."""
 
-    def __init__(self, node: NodeProto, opset: int, types: Sequence[TypeProto]) -> None:
+    def __init__(
+        self, node: NodeProto, opset: int, types: Sequence[TypeProto], known: Sequence[Array | None] = ()
+    ) -> None:
+        """known: values of the inputs that are constants."""
         self.attributes: dict[str, Any] = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
         self.opset = opset
         self.lines: list[str] = []
-        self._node, self._types = node, types
+        self._node, self._types, self._known = node, types, known
 
     # what the node has
 
@@ -38,6 +43,10 @@ class Use:
 
     def shape(self, index: int) -> tuple[int, ...]:
         return tuple(dim.dim_value for dim in self._types[index].tensor_type.shape.dim)
+
+    def known(self, index: int) -> Array | None:
+        """Return the value of an input that is a constant."""
+        return self._known[index] if index < len(self._known) else None
 
     def name(self, index: int) -> str:
         return f"i{index}" if self.has(index) else ""

@@ -51,6 +51,12 @@ RULES: dict[str, tuple[str, str, str]] = {
     "the last row": ("[N, 1, 4]", "y = Slice (present, back, end, one)", "float"),
     "all but the first row": ("[N, P, 4]", "y = Slice (present, one, end, one)", "float"),
     "the last row by its number": ("[N, 4]", "y = Gather<axis = 1> (present, last)", "float"),
+    "as many rows as there are": (
+        "[1, N, Q, 4]",
+        "s = Shape (present) n = Squeeze (c, begin) c = Gather<axis = 0> (s, one) zero = Sub (n, n) u = Div (n, n) "
+        "r = Range (zero, n, u) y0 = Gather<axis = 1> (present, r) y = Unsqueeze (y0, begin)",
+        "float",
+    ),
     "the first row": ("[N, 1, 4]", "y = Slice (present, begin, one, one)", "float"),
     "half of each row": ("[N, Q, 2]", "y = Slice (present, begin, two, two)", "float"),
     "each row in two": ("[N, Q, 2, 2]", "y = Reshape (present, flat)", "float"),
@@ -79,6 +85,8 @@ def test_a_chunk_is_filled_up_only_where_that_does_not_show(tmp_path: Path) -> N
     bodies = {
         "y = Identity (x)": (["y"], False),
         "y = ReduceMax<axes = [1]> (x)": ([], True),
+        "y = Cast<to = 1> (numbers)": ([], False),
+        "s = Shape (x) y = Cast<to = 1> (s)": ([], True),
         "q, s, z = DynamicQuantizeLinear (x) y = DequantizeLinear (q, s, z)": (["y"], True),
     }
     path = tmp_path / "model.onnx"
