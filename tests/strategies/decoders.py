@@ -2,8 +2,8 @@
 
 `llama` builds its mask as transformers does, and is given positions; `gpt2` takes its mask out of a constant triangle;
 `t5` has relative positions in buckets, and keys of an encoder; `attention` is ONNX's own operator, of operator set 23;
-`grouped` is what onnxruntime-genai makes; `merged` has an If on use_cache_branch with a whole decoder in each branch, of
-which one begins; `prefix` has no past.
+`grouped` is what onnxruntime-genai makes; `merged` has an If on use_cache_branch with a whole decoder in each branch,
+of which one begins; `prefix` has no past.
 """
 
 from collections.abc import Callable, Mapping

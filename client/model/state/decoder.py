@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from gputune.client.errors import ConfigError, ModelError
+from gputune.client.errors import INPUT_DIMENSIONS, INPUT_VALUE, ConfigError, ModelError
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import Imported, import_nodes, interface_of
 from gputune.client.model.model_files import StateChoice
-from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape, renamed
+from gputune.client.model.state.dimensions import UNNAMED, Dimensions, Shape, rename
 from gputune.client.model.state.growing import measured, outline
 from gputune.client.model.state.pairs import joined, joining_branches, named, told, with_past
 from gputune.client.model.state.rewriting import rewritten
@@ -123,8 +123,10 @@ class _Growth:
         self.model = onnx.ModelProto()
         self.model.CopyFrom(given.model)
         self.pairs = given.pairs()
+        self._name_pasts(given.shapes)
         self.dimensions = self._dimensions(given.shapes, [prefix] if prefix else list(self.pairs))
         self._name_sums(given.shapes)
+        self._check_known()
         self.tokens = 0 if prefix else self._tokens()
         for name in [] if prefix else self._others():
             past, present = self._with_past(name)
@@ -164,19 +166,38 @@ class _Growth:
             return None
         return found if set(self._added(outline(found).shapes).values()) == {count} else None
 
+    def _check_known(self) -> None:
+        """Raise ConfigError for an input with a dimension of which no size follows."""
+        for name, (symbol, *_) in self.dimensions.missing().items():
+            raise ConfigError(
+                f"--state: dimension {symbol!r} of input {name!r} of model {self._path} is not known; give "
+                f"{INPUT_DIMENSIONS} {symbol}=N or, if it grows with the past, the same number everywhere: "
+                f"{INPUT_VALUE} {name}=1"
+            )
+
+    def _name_pasts(self, shapes: Mapping[str, Shape]) -> None:
+        """Have the dimensions of all pasts be called as that of the first, where each has one that is open: pasts that
+        begin together and grow by the same rows have one length."""
+        found = Dimensions.of_all(interface_of(self.model.graph), shapes)
+        names = [found.open(found.interface.inputs[past]) for past in self.pairs]
+        if all(len(each) == 1 and each[0] for each in names):
+            rename(self.model.graph, {each[0] for each in names}, names[0][0] if names else "")
+
     def _name_sums(self, shapes: Mapping[str, Shape]) -> None:
         """Have dimensions that are the past and new rows, and have a name of their own, be called by the sum of both:
         the new rows are the dimension with which the presents grow."""
-        for symbol in self.dimensions.sums(self.pairs):
-            called = symbol
-            for name, size in (*self.dimensions.sizes.items(), ("1", 1)):
-                renamed(self.model.graph, called, called := f"{self.dimensions.growing} + {name}")
-                self.dimensions = self._dimensions(shapes, list(self.pairs))
-                if all(self._adding(name, count) for count in ((size, size + 1) if name != "1" else (size,))):
-                    break
-            else:
-                renamed(self.model.graph, called, symbol)
-                self.dimensions = self._dimensions(shapes, list(self.pairs))
+        symbols = self.dimensions.sums(self.pairs, self._values)
+        sizes = {**self.dimensions.sizes, "1": 1} if symbols else {}
+        called = {*symbols}
+        for name, size in sizes.items():
+            rename(self.model.graph, called, whole := f"{self.dimensions.growing} + {name}")
+            called = {whole}
+            self.dimensions = self._dimensions(shapes, list(self.pairs))
+            if all(self._adding(name, count) for count in (size, size + (name != "1"))):
+                return
+        if symbols:
+            rename(self.model.graph, called, symbols[0])
+            self.dimensions = self._dimensions(shapes, list(self.pairs))
 
     def _whole_chunks(self, graph: Graph, others: Collection[str]) -> str:
         """Return why tokens that fill up a chunk would show; empty if they do not. others: outputs without a row for
@@ -255,8 +276,8 @@ def _branches(given: Stateful) -> Mapping[str, bool]:
     found = {name: value for name, value in joining_branches(given.model.graph).items() if name not in given.values}
     for name, value in found.items():
         log.info(
-            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes the past; it "
-            "takes an empty one for the first step, too"
+            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes the past; "
+            "it takes an empty one for the first step, too"
         )
     return found
 

@@ -56,16 +56,28 @@ class Dimensions:
             return []
         return [dim.symbol for dim in one.dims or () if self._size(dim.symbol, dim.size, self.sizes) is None]
 
-    def sums(self, pairs: Mapping[str, str]) -> list[str]:
-        """Return the names of dimensions that outputs have where pasts grow, and of which no size follows. pairs: these
-        outputs, by the names of the pasts."""
-        sizes, found = {**self.sizes, self.growing: 1}, dict[str, None]()
-        for past, present in pairs.items():
-            dims = self.interface.inputs[past].dims or (), self.interface.outputs[present].dims or ()
-            for one, other in zip(*dims, strict=False):
-                if one.symbol == self.growing and other.symbol and self._size(other.symbol, other.size, sizes) is None:
-                    found[other.symbol] = None
-        return list(found)
+    def missing(self) -> dict[str, list[str]]:
+        """Return the names of dimensions of which no size follows, by the inputs that have them."""
+        known = replace(self, sizes={**self.sizes, self.growing or UNNAMED: 1})
+        return {
+            name: found for name, one in self.interface.inputs.items() if (found := [*filter(None, known.open(one))])
+        }
+
+    def sums(self, pairs: Mapping[str, str], values: Collection[str]) -> list[str]:
+        """Return the names of dimensions of inputs of which no size follows, and that outputs have where pasts grow, or
+        inputs with values. pairs: these outputs, by the names of the pasts."""
+        inputs, outputs = self.interface.inputs, self.interface.outputs
+        longer = {
+            other.symbol
+            for past, present in pairs.items()
+            for one, other in zip(inputs[past].dims or (), outputs[present].dims or (), strict=False)
+            if one.symbol == self.growing
+        }
+        return [
+            symbol
+            for symbol in dict.fromkeys(each for several in self.missing().values() for each in several)
+            if symbol in longer or any(symbol in inputs[name].symbols for name in values)
+        ]
 
     def at(self, past: int, more: Mapping[str, int] | None = None) -> dict[str, Shape]:
         """Return the shapes of all inputs of which they are known, at a length of the past. more: other sizes of
@@ -101,9 +113,9 @@ class Dimensions:
         return [name for name, size in self.sizes.items() if size == count and name != self.growing]
 
 
-def renamed(graph: onnx.GraphProto, symbol: str, name: str) -> None:
-    """Have a dimension of inputs and outputs be called otherwise."""
+def rename(graph: onnx.GraphProto, symbols: Collection[str], name: str) -> None:
+    """Have dimensions of inputs and outputs be called otherwise."""
     for item in (*graph.input, *graph.output):
         for dim in item.type.tensor_type.shape.dim:
-            if dim.dim_param == symbol:
+            if dim.dim_param in symbols:
                 dim.dim_param = name

@@ -288,8 +288,8 @@ def _grouped(use: Use) -> str:
     whole, ends = use.known(6), use.known(5)
     length = max(past, 0 if whole is None else int(whole.flat[0])) if past else rows
     grown = length == past + rows and ends is not None and bool((ends == length - 1).all())
-    if rows > length:
-        raise NotDefined(f"{rows} rows do not fit into a past of {past}")
+    if not rows <= length <= past + rows:
+        raise NotDefined(f"{rows} rows do not fit into a past of {past}, or end behind its sequence of {length}")
     known = use.reshaped(use.cast("i5", TensorProto.INT64), batch, 1)
     start = use.let(f"Sub({known}, {use.integer(rows - 1)})")
     if rows > 1:  # a prompt begins at 0, also where its length is not that of all batches
