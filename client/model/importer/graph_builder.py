@@ -46,7 +46,8 @@ class GraphBuilder:
     """Visits the nodes in order and knows each tensor as a constant, as static, or as undecided.
 
     Undecided are results of shape arithmetic behind an unsupported operator: whether they would fold is not
-    known, so their operators are not reported beside the one that is to blame.
+    known, so their operators are not reported beside the one that is to blame. Nor are those that a body defines, which
+    is written for known shapes.
     """
 
     def __init__(
@@ -260,7 +261,8 @@ class GraphBuilder:
         self._infer(kept, node)
         if all(output in self.constants for output in kept.outputs if output):
             return
-        if not is_supported(operator):
+        behind_unknown = has_body(node, self.opset) and any(tensor not in self.tensors for tensor in kept.reads)
+        if not is_supported(operator) and (why or not behind_unknown):
             self._unsupported(kept, why or why_not(operator), instead)
         self.nodes.append(kept)
         self.trace.append(Visited(node, self.opset, known=False))

@@ -237,6 +237,13 @@ class TestUnsupported:
         assert "mine.Magic" in message
         assert "Concat" not in message
 
+    def test_operators_that_are_defined_for_a_shape_are_not_blamed_where_it_is_unknown(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]> g (float[2,3] x) => (float[N] y) {
+                    i = NonZero(x) c = Cast<to = 1>(i) g = com.microsoft.QuickGelu(c) y = Shrink(g) }"""
+        message = refusal(save(onnx.parser.parse_model(text), tmp_path))
+        assert "NonZero" in message
+        assert "QuickGelu" not in message
+
     def test_int8_weights_that_fold_are_no_quantisation(self, tmp_path: Path) -> None:
         body = "f = DequantizeLinear(w, s) y = Mul(x, f)"
         weights = {"w": np.array([1, -2], dtype=np.int8), "s": numbers(0.5)}
