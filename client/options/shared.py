@@ -29,7 +29,7 @@ from gputune.client.options.files import (
     SearchedFolder,
 )
 from gputune.client.options.inputs import CAPACITIES, SHAPES, STATES, VALUES
-from gputune.client.options.kinds import FLAG, PEAK, choice, file, text, whole
+from gputune.client.options.kinds import FLAG, PEAK, choice, file, text
 from gputune.client.options.option import CACHE, DEVICE, FILES, MAIN, MODEL, Kind, Option
 from gputune.core.logs import LEVELS
 from gputune.core.precision import EXACT, IN_FLOATS, PRECISION_MODES, RULES

@@ -181,7 +181,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
     assert executor.runs is None
     assert_right(executor, plan, inputs_of(executor, 0))
     path.write_bytes(of_version(path.read_bytes(), 1))
-    with pytest.raises(UnsupportedFormatVersion, match="format version 1, this runtime reads 3 and 4; make it again"):
+    with pytest.raises(UnsupportedFormatVersion, match="format version 1, this gputune reads 3 and 4"):
         loaded(backend, path)
 
 
