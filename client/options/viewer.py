@@ -67,8 +67,9 @@ class ViewerOptions:
     )
     reader: str = option(
         BUILT_IN,
-        text("NAME", default=BUILT_IN, show_default=True),
+        text("NAME"),
         "Reader that writes the file; others can be installed.",
+        shown=BUILT_IN,
         group=FILES,
     )
     compare: Path | None = option(

@@ -39,7 +39,7 @@ SHOWN_CONFLICTS = 10
         choice("json", "t4"),
         "json: all records, which can be imported. t4: a file for each task, for other tuners' tools.",
         parameter="form",
-        click={"default": "json", "show_default": True},
+        shown="json",
     ),
     TASK.having(help="Write only tasks whose digest begins with this."),
     FOLDER,
