@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.table import Table
 
@@ -19,20 +20,17 @@ from gputune.client.context.verifying.origin import IN_WORDS, Origin, headers_of
 from gputune.client.context.verifying.same_model import check_outputs
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
-from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.ep_context import EpContextFile, default_file
-from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.generation.request import told_precision
-from gputune.client.model.importer import Value, read_static_inputs
-from gputune.client.model.model_files import ModelFile, combined
+from gputune.client.generation.generator import generate
+from gputune.client.generation.request import requested, told_precision
+from gputune.client.model.importer import read_static_inputs
+from gputune.client.model.model_files import combined
+from gputune.client.options.command_line import given_of
 from gputune.client.options.config import HOST, REFUSE, Config
 from gputune.client.options.files import files_of_command
-from gputune.client.options.tuning import TuningOptions
 from gputune.client.outputs import check_output, write_summary, write_text
 from gputune.client.pages.scales import time_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
-from gputune.client.tuning.search.effort import EFFORTS
 from gputune.core.dtypes import stored_in
 from gputune.core.precision import EXACT, IN_FLOATS
 from gputune.runtime.loading.model import open_any
@@ -44,17 +42,16 @@ def run_comparison(
     model: Path,
     context_binary: Path | None,
     tuning_effort: str | None,
-    input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
-    input_value: Mapping[str, Value],
     device: str | None,
     compare_seconds: float,
     wait_for_quiet: int | None,
     summary_json: Path | None,
     chart: Path | None,
     log_level: str,
+    **inputs: Any,
 ) -> None:
-    """Compare a model as `gputune compare` asks for it. Raises GputuneError."""
-    shapes, values = combined(input_dimensions), dict(input_value)
+    """Compare a model as `gputune compare` asks for it. inputs: their shapes and values. Raises GputuneError."""
+    shapes = combined(inputs["input_dimensions"])
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")
     if context_binary is not None and tuning_effort is not None:
@@ -74,14 +71,14 @@ def run_comparison(
                 f"{context_binary} keeps a state, and single inferences are compared here; --verify of the generator "
                 "compares steps, and net-run times them"
             )
-    file = ModelFile(model, shapes, values)
-    inputs, constants = read_static_inputs(model, shapes[0], values)
-    wanted = {name: info.shape for name, info in inputs.items()}
+    made = given_of({"model": [model], "device": device, **inputs})
+    found, constants = read_static_inputs(model, shapes[0], made.get("input_value", {}))
+    wanted = {name: info.shape for name, info in found.items()}
     origin = None if context_binary is None else Origin.of(context_binary, model)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         if origin is None:
-            tuned, effort = Path(folder) / "tuned.bin", tuning_effort or "normal"
-            origin = Origin.of(_generated(file, tuned, effort, device, progress, wait_for_quiet), model)
+            tuned = given_of({**made, "tuning_effort": tuning_effort, "wait_for_quiet": wait_for_quiet})
+            origin = Origin.of(_generated(tuned, Path(folder) / "tuned.bin", progress), model)
         else:
             log.log(logging.WARNING if origin.match == "other" else logging.INFO, origin.words)
 
@@ -89,7 +86,7 @@ def run_comparison(
             rules = IN_FLOATS if any(map(rounds_less, origin.headers)) else EXACT
             asked = told_precision(origin.headers[0].configuration) | {"quantised": rules}
             config = Config(unsupported=unsupported).having(asked)
-            return _generated(file, Path(folder) / "untuned.bin", "none", device, progress, config=config)
+            return _generated({**made, "tuning_effort": "none"}, Path(folder) / "untuned.bin", progress, config)
 
         comparison = compare(origin, untuned, device, compare_seconds, progress, wait_for_quiet, constants, wanted)
         _warn(comparison)
@@ -105,32 +102,12 @@ def run_comparison(
             check_outputs(origin, comparison.outputs, _allowed(comparison))
 
 
-def _generated(
-    model: ModelFile,
-    binary_file: Path,
-    effort: str,
-    device: str | None,
-    progress: Progress,
-    wait_for_quiet: int | None = None,
-    config: Config | None = None,
-) -> Path:
+def _generated(given: Mapping[str, Any], binary_file: Path, progress: Progress, config: Config | None = None) -> Path:
     """Make a context, or with unsupported nodes a model in parts, and return its file."""
-    config = config or Config()
-    in_parts = EpContextFile(default_file(binary_file), embed=False) if config.unsupported == HOST else None
-    request = GenerationRequest(
-        models=[model],
-        binary_file=binary_file,
-        config=config,
-        effort=EFFORTS[effort],
-        performance_cache_dir=default_performance_cache_dir(),
-        device=device,
-        tuning=TuningOptions(wait_for_quiet=wait_for_quiet),
-        ep_context=in_parts,
-        temporary=True,
-    )
-    log.info(f"making {'an untuned' if effort == 'none' else 'a tuned'} context to compare")
+    request = requested(given, binary_file, config, temporary=True)
+    log.info(f"making {'an untuned' if request.effort.name == 'none' else 'a tuned'} context to compare")
     generate(request, os.environ, progress, files=files_of_command())
-    return binary_file if in_parts is None else in_parts.path
+    return binary_file if request.ep_context is None else request.ep_context.path
 
 
 def _allowed(comparison: Comparison) -> float:
