@@ -34,7 +34,7 @@ _NOT_OF_A_JOB = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A job: paths are absolute, and all values are plain, since they are kept as JSON.
+    """Represent a job: paths are absolute, and all values are plain, since they are kept as JSON.
 
     Of set_output_tensors (its lists), memory_types (its words) and config_files a value MODEL:VALUE is for one model.
     perf_profile: as PerfProfile.to_dict gives it; wishes: options of tuning, by their names.
@@ -95,12 +95,12 @@ class Asked:
         return found
 
     def to_dict(self) -> dict[str, object]:
-        """As `read` takes it."""
+        """Return it as `read` takes it."""
         return asdict(self)
 
     @property
     def stems(self) -> list[str]:
-        """What the models are called."""
+        """Return what the models are called."""
         return [Path(model).stem for model in self.models]
 
     def package(self, model: Path) -> Path:
@@ -184,7 +184,7 @@ def found_models(given: Sequence[str]) -> list[Path]:
 
 
 def _paths(text: str) -> list[Path]:
-    """Of one --models: a path that is there as a whole, commas or not, else those between the commas."""
+    """Return the paths of one --models: a path that is there as a whole, commas or not, else those between commas."""
     if Path(text).exists():
         return [Path(text)]
     try:
@@ -194,7 +194,7 @@ def _paths(text: str) -> list[Path]:
 
 
 def _tuples(value: object) -> Any:
-    """JSON's lists as tuples."""
+    """Return JSON's lists as tuples."""
     if isinstance(value, list):
         return tuple(map(_tuples, value))
     return {name: _tuples(each) for name, each in value.items()} if isinstance(value, Mapping) else value

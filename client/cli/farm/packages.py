@@ -22,7 +22,7 @@ def pack(output: Path, contexts: Sequence[Path]) -> str:
 
 
 def _names(path: Path) -> list[str]:
-    """Of the contexts in a package; none where there is no package that can be read."""
+    """Return the names of the contexts in a package; none where there is no package that can be read."""
     try:
         if not is_package(path):
             return []

@@ -17,7 +17,7 @@ _JOBS = "jobs.sqlite"
 
 @dataclass(frozen=True)
 class FarmFolder:
-    """The folder of a user's farm."""
+    """Represent the folder of a user's farm."""
 
     path: Path
 
@@ -35,10 +35,10 @@ class FarmFolder:
 
     @property
     def journal(self) -> Journal:
-        """The jobs of this user."""
+        """Return the jobs of this user."""
         return Journal(self.path / _JOBS)
 
     @property
     def files(self) -> set[Path]:
-        """Certificates, those of members included, and the journal of jobs with what SQLite keeps beside it."""
+        """Return certificates, those of members included, and the journal of jobs with what SQLite keeps beside it."""
         return {*self.path.rglob("*"), *with_companions(self.path / _JOBS)}
