@@ -1,5 +1,6 @@
 """Draw configurations of a problem, the same ones each time, and share configurations out among problems."""
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -43,8 +44,8 @@ def shared_out(
 ) -> dict[str, list[tuple[str, dict[str, int]]]]:
     """Return configurations of each problem with their kinds of devices, few in all.
 
-    Each problem has one of every way to compute for every kind. Each value of each parameter occurs, for each kind and
-    each way, in one of the problems.
+    Each problem has one of every way to compute for one kind, the next problem for the next kind. Each value of each
+    parameter occurs, for each kind and each way, in one of the problems.
     """
     pools: dict[Pool, list[dict[str, int]]] = {}
     for name, problem in problems.items():
@@ -65,8 +66,10 @@ def shared_out(
         missing.difference_update(_values(pool, one))
         chosen[pool[0]].append((pool[1], one))
 
+    turns = dict(zip(problems, itertools.cycle(kinds)))
     for pool in pools:
-        take([pool])
+        if turns[pool[0]] == pool[1]:
+            take([pool])
     while missing:
         wanted = {value[:2] for value in missing}
         take(pool for pool in pools if pool[1:] in wanted)

@@ -23,6 +23,7 @@ from gputune.runtime.measuring.watcher import UNWATCHED, Course
 from gputune.runtime.onnxruntime import LIBRARY, devices, ep_name
 from tests.devices import device, few_rounds
 from tests.onnxruntime.sessions import plugin
+from tests.opencl.declared import ARGUMENT_INFO, check_arguments, types_of
 from tests.shared_server import SharedServer
 
 TOGETHER = 16
@@ -61,6 +62,7 @@ class KernelBench:
     ) -> tuple[Array, str]:
         """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
         instance = self.instance(family, problem, configuration)
+        self.build_together([instance])
         output = family.output(problem)
         launcher = Launcher(self.programs, Course(UNWATCHED))
         names = {**instance.packed, **instance.scratch, "output": output.nbytes}
@@ -70,8 +72,10 @@ class KernelBench:
         for launch in instance.prepare:  # elsewhere all configurations share what rearranges weights
             bound = launcher.build(launch, buffers, harvested=self.programs.merges, shared=True).bound
             launcher.run(bound)
+            self._check_arguments(family, problem, launch, bound)
         bound = launcher.build(instance.main, buffers, shared=True).bound
         self._check_needs(instance.main, bound)
+        self._check_arguments(family, problem, instance.main, bound)
         before = self._read(buffers)
         for kernel, one in zip(instance.main.sequence, bound.sequence, strict=True):
             launcher.run(replace(one, before=()))
@@ -97,6 +101,12 @@ class KernelBench:
             own = used - kernel.needs.local_bytes  # a driver may keep some for itself, and not count what pads arrays
             least = -MOST_BETWEEN_ARRAYS if kernel.needs.local_bytes else 0
             assert least <= own <= DRIVERS_LOCAL_BYTES, f"{kernel.entry} uses {used} bytes of local memory"
+
+    def _check_arguments(self, family: KernelFamily, problem: Any, launch: Launch, bound: Bound) -> None:
+        if ARGUMENT_INFO in launch.options and self.limits.argument_form != "offsets":
+            types = types_of(family, problem)
+            for kernel, built in zip(launch.sequence, bound.sequence, strict=True):
+                check_arguments(kernel, built.kernel, types)
 
     def compare(
         self,

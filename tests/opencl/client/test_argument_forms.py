@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gputune.cache import PerformanceCache
@@ -15,38 +13,18 @@ from gputune.client.context.builder import Built
 from gputune.client.context.context_runner import ContextRunner
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ARGUMENT_FORMS, Launch, Needs
-from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import KernelFamily
 from gputune.kernels.offset_arguments import with_offsets
-from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import OFFSETS, Context
 from gputune.runtime.executor import Executor
 from gputune.runtime.native.binding import Native
-from tests.kernels.drawing import drawn
-from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.native.conftest import c_compiler, native
-from tests.opencl.conftest import KernelBench
 from tests.opencl.contexts import MODELS, compiling, inputs_of, loaded, outputs, written
 from tests.shared_server import SharedServer
 
 __all__ = ["c_compiler", "native"]
 
-HAVE_LOCAL_MEMORY = frozenset(
-    {
-        "ArgMax",
-        "InvertedResidual",
-        "MatMul",
-        "Normalise",
-        "Recurrent",
-        "Reduce",
-        "SeparableConv",
-        "Softmax",
-        "Transpose",
-    }
-)
-DRAWN = 2000
 NIGHT = pytest.mark.night
 NAMES = [pytest.param(name, marks=[NIGHT] * (name not in ("products", "GRU"))) for name in MODELS]
 FUSED = ("blocks", "inverted residual")
@@ -90,27 +68,6 @@ def in_c(native: Native, backend: Backend, path: Path, inputs: Sequence[Any]) ->
                 got = [graph.run(one) for one in inputs]
                 found.append([{key: value.tobytes() for key, value in one.items()} for one in got])
     return found
-
-
-@pytest.mark.parametrize("tried", [1, pytest.param(3, marks=NIGHT)])
-@pytest.mark.parametrize("op", ONE_OF_EACH)
-def test_kernels_of_every_family_take_offsets(op: str, tried: int, bench: KernelBench) -> None:
-    family, problem = family_of(op), ONE_OF_EACH[op]
-    gpu = replace(bench.limits, device_type="gpu", argument_form="offsets")
-    legal = drawn(family, problem, gpu, DRAWN)
-    with_local = list(islice((one for one in legal if has_local(family, problem, one)), tried))
-    assert with_local or op not in HAVE_LOCAL_MEMORY
-    all_tried = [family.default(problem, bench.limits), *with_local]
-    for one in all_tried:
-        before, after = family.render(problem, one).main, family.rendered(problem, one, gpu).main
-        assert len(before.arguments) < len(after.arguments)
-    taking = replace(bench, limits=replace(bench.limits, argument_form="offsets"))
-    taking.compare(family, problem, all_tried, family.sample_inputs(problem, np.random.default_rng(1)))
-
-
-def has_local(family: KernelFamily, problem: Any, configuration: Configuration) -> bool:
-    main = family.render(problem, configuration).main
-    return any(kernel.needs and kernel.needs.local_bytes for kernel in main.sequence)
 
 
 def test_only_kernels_whose_needs_are_known_take_offsets() -> None:

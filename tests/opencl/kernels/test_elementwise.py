@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOATS, HALVES
+from gputune.core.dtypes import BFLOAT, ELEMENT_TYPES, FLOAT, HALF, HALVES
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array
 from gputune.kernels.hard_values import VALUES, defined
@@ -27,7 +27,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", [FLOAT, HALF, pytest.param(BFLOAT, marks=pytest.mark.night)])
 def test_every_function_is_right_also_for_hard_values(bench: KernelBench, dtype: str) -> None:
     hard = [number for _, number in VALUES[dtype]]
     value = np.concatenate([np.linspace(-8, 8, 33), [0, 88, -88], hard]).astype(dtype)

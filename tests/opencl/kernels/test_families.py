@@ -1,6 +1,7 @@
 """Compare kernels of every family with their references: difficult problems, and each value of each parameter."""
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,20 @@ AHEAD = 20
 MANY = replace(GPU, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), compute_units=132)
 BEYOND = (GPU, MANY, replace(MANY, compute_units=1))
 """Shares are for a device with more units than tiles, and bands for a device with fewer."""
+FORMS = ("sub_buffers", "offsets")
+IN_LOCAL_MEMORY = frozenset(
+    (
+        "ArgMax",
+        "InvertedResidual",
+        "MatMul",
+        "Normalise",
+        "Recurrent",
+        "Reduce",
+        "SeparableConv",
+        "Softmax",
+        "Transpose",
+    )
+)
 
 PROBLEMS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     (op, dtype): {
@@ -47,7 +62,7 @@ CASES = [
 def plan(bench: KernelBench, op: str, thorough: bool) -> dict[str, list[tuple[KernelBench, dict[str, int]]]]:
     """Return what runs of each problem. thorough: each problem has all values of all parameters.
 
-    Kernels for GPUs are rendered as GPUs get them: with pointers to vectors, and every second problem with offsets.
+    Kernels for GPUs are rendered as GPUs get them: with pointers to vectors, and every second one with offsets.
     """
     family, problems = family_of(op), PROBLEMS[op, FLOAT]
     kinds = {
@@ -57,11 +72,11 @@ def plan(bench: KernelBench, op: str, thorough: bool) -> dict[str, list[tuple[Ke
     each = [{name: problem} for name, problem in problems.items()] if thorough else [problems]
     chosen = [pair for some in each for pair in shared_out(family, some, kinds).items()]
     limits = replace(bench.limits, device_type="gpu", preferred_float_width=1)
-    gpus = [replace(bench, limits=replace(limits, argument_form=form)) for form in ("sub_buffers", "offsets")]
+    forms = itertools.cycle(replace(bench, limits=replace(limits, argument_form=form)) for form in FORMS)
     return {
         name: [(bench, family.default(problems[name], bench.limits))]
-        + [(gpus[number % 2] if kind == "gpu" else bench, one) for kind, one in configurations]
-        for number, (name, configurations) in enumerate(chosen)
+        + [(next(forms) if kind == "gpu" else bench, one) for kind, one in configurations]
+        for name, configurations in chosen
     }
 
 
@@ -98,6 +113,19 @@ def test_configurations_compute_the_reference(
     inputs = family.sample_inputs(problems[name], np.random.default_rng(1))
     for kind, configuration in planned[name]:
         kind.compare(family, problems[name], [configuration], inputs)
+
+
+@pytest.mark.parametrize("op", ONE_OF_EACH)
+def test_some_of_them_take_offsets(bench: KernelBench, op: str) -> None:
+    launches = [
+        kind.instance(family_of(op), PROBLEMS[op, FLOAT][name], one).main
+        for name, planned in plan(bench, op, False).items()
+        for kind, one in planned
+        if kind.limits.argument_form == "offsets"
+    ]
+    assert launches and all("_offsets" in launch.entry for launch in launches)
+    needs = [kernel.needs for launch in launches for kernel in launch.sequence]
+    assert op not in IN_LOCAL_MEMORY or any(each and each.local_bytes for each in needs)
 
 
 @pytest.mark.parametrize("op", ONE_OF_EACH)

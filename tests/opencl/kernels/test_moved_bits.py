@@ -1,6 +1,8 @@
 """Test that kernels which only move elements keep every bit of any type, also those of each NaN."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -8,15 +10,16 @@ import pytest
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOATS, HALVES
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Array
+from gputune.kernels.family import Array, Instance
 from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.move import move
 from gputune.kernels.ops.scatter import at_points
 from gputune.kernels.ops.transpose import TransposeProblem
+from gputune.kernels.space import Configuration
 from tests.kernels.difficult import DIFFICULT
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.opencl.conftest import KernelBench
+from tests.opencl.conftest import TOGETHER, KernelBench
 
 OF_ANY_TYPE = (
     ("Concat", ConcatProblem(3, (5, 9))),
@@ -38,34 +41,43 @@ def bits(dtype: str, shape: tuple[int, ...]) -> Array:
     return (drawn % 2 if dtype == "bool" else drawn).view(dtype).reshape(shape)
 
 
-def check(bench: KernelBench, op: str, problem: Any, dtype: str) -> None:
-    """Move any bits in place of the samples of a type."""
+def filled(op: str, problem: Any, dtype: str) -> Any:
+    """Return the problem of a type; what fills a border is the least number of the type."""
+    least = 0.0 if dtype == "bool" or dtype in FLOATS else int(np.iinfo(dtype).min)
+    return replace(problem, dtype=dtype, **({"fill": least} if op == "Move" else {}))
+
+
+CASES = [
+    *((op, filled(op, problem, dtype)) for op, problem in OF_ANY_TYPE for dtype in ELEMENT_TYPES),
+    *((op, replace(problem, dtype=dtype)) for op, problem in OF_HALF for dtype in HALVES),
+]
+
+
+def tried(bench: KernelBench, op: str, problem: Any) -> list[Configuration]:
+    family = family_of(op)
+    return [family.default(problem, bench.limits), *family.starters(problem, bench.limits)][:3]
+
+
+def instances(bench: KernelBench, cases: Sequence[tuple[str, Any]]) -> Iterator[Instance]:
+    for op, problem in cases:
+        yield from (bench.instance(family_of(op), problem, one) for one in tried(bench, op, problem))
+
+
+@pytest.mark.parametrize("place", range(len(CASES)), ids=[f"{op}-{problem.dtype}" for op, problem in CASES])
+def test_elements_of_every_type_move_unchanged(bench: KernelBench, place: int) -> None:
+    """Any bits are in the place of samples; halves are not converted."""
+    op, problem = CASES[place]
     family = family_of(op)
     inputs = {
-        name: bits(dtype, value.shape) if value.dtype == dtype and name != "indices" else value
+        name: bits(problem.dtype, value.shape) if value.dtype == problem.dtype and name != "indices" else value
         for name, value in family.sample_inputs(problem, np.random.default_rng(1)).items()
     }
-    want = np.asarray(family.reference(problem, inputs), dtype)
-    tried = [family.default(problem, bench.limits), *family.starters(problem, bench.limits)][:3]
-    bench.build_together(bench.instance(family, problem, one) for one in tried)
-    for configuration in tried:
+    want = np.asarray(family.reference(problem, inputs), problem.dtype)
+    bench.build_together(instances(bench, CASES[place:][:1]), islice(instances(bench, CASES[place:]), TOGETHER))
+    for configuration in tried(bench, op, problem):
         got, damage = bench.run(family, problem, configuration, inputs)
         assert got.tobytes() == want.tobytes(), configuration
         assert not damage
-
-
-@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
-@pytest.mark.parametrize(("op", "problem"), OF_ANY_TYPE, ids=[op for op, _ in OF_ANY_TYPE])
-def test_every_type_moves_unchanged(bench: KernelBench, op: str, problem: Any, dtype: str) -> None:
-    """What fills a border is the least number of the type."""
-    least = 0.0 if dtype == "bool" or dtype in FLOATS else int(np.iinfo(dtype).min)
-    check(bench, op, replace(problem, dtype=dtype, **({"fill": least} if op == "Move" else {})), dtype)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize(("op", "problem"), OF_HALF, ids=[op for op, _ in OF_HALF])
-def test_halves_are_not_converted(bench: KernelBench, op: str, problem: Any, dtype: str) -> None:
-    check(bench, op, replace(problem, dtype=dtype), dtype)
 
 
 @pytest.mark.parametrize("name", DIFFICULT["Concat"])

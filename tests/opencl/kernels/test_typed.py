@@ -1,14 +1,17 @@
 """Compare every function of elements of any types with the reference, at the ends of the types."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 import numpy as np
 import pytest
 
 from gputune.core.dtypes import BFLOAT, FLOAT, FLOATS, HALF, HALVES
-from gputune.kernels.family import Array
+from gputune.kernels.family import Array, Instance
 from gputune.kernels.ops.typed import FAMILY, TypedProblem
 from gputune.kernels.typed_functions import TYPED
 from gputune.runtime.measuring.verification import mismatch
-from tests.opencl.conftest import KernelBench
+from tests.opencl.conftest import TOGETHER, KernelBench
 
 Given = tuple[tuple[str, ...], str, list[Array]]
 """Types of a function's inputs, of its result, and the inputs."""
@@ -54,23 +57,34 @@ def operands(function: str) -> list[tuple[tuple[str, ...], str]]:
     return [((dtype,) * known.inputs, "bool" if known.gives == "bool" else dtype) for dtype in chosen[known.takes]]
 
 
+def configured(bench: KernelBench, function: str, given: Given) -> tuple[TypedProblem, dict[str, int]]:
+    dtypes, dtype, inputs = given
+    problem = TypedProblem(function, inputs[-1].shape, tuple(x.shape for x in inputs), dtypes, dtype)
+    return problem, FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}
+
+
+def instances(bench: KernelBench, *functions: str) -> Iterator[Instance]:
+    for function in functions:
+        for given in ends(function):
+            yield bench.instance(FAMILY, *configured(bench, function, given))
+
+
 def compare(bench: KernelBench, function: str, tried: list[Given], relative: float = 1e-6) -> None:
     """A function of inputs of these types, with a result of that type, computes the reference."""
-    problems = [
-        TypedProblem(function, inputs[-1].shape, tuple(x.shape for x in inputs), dtypes, dtype)
-        for dtypes, dtype, inputs in tried
-    ]
-    configured = [(problem, FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}) for problem in problems]
-    bench.build_together(bench.instance(FAMILY, *each) for each in configured)
-    for (problem, configuration), (dtypes, _, inputs) in zip(configured, tried, strict=True):
+    bench.build_together(bench.instance(FAMILY, *configured(bench, function, given)) for given in tried)
+    for dtypes, dtype, inputs in tried:
+        problem, configuration = configured(bench, function, (dtypes, dtype, inputs))
         given = {f"input{k}": value for k, value in enumerate(inputs)}
         got, damage = bench.run(FAMILY, problem, configuration, given)
         wrong = damage or mismatch(got, FAMILY.reference(problem, given), relative, 0.0)
         assert not wrong, f"{function} of {dtypes}: {wrong}"
 
 
-@pytest.mark.parametrize("function", [name for name in TYPED if name != "cast"])
-def test_every_function_is_right_also_at_the_ends_of_its_types(bench: KernelBench, function: str) -> None:
+FUNCTIONS = [name for name in TYPED if name != "cast"]
+
+
+def ends(function: str) -> list[Given]:
+    """Return inputs at the ends of the types of a function."""
     tried: list[Given] = []
     for dtypes, dtype in operands(function):
         inputs = [np.roll(extremes(each), shift * 4) for shift, each in enumerate(dtypes)]
@@ -78,7 +92,14 @@ def test_every_function_is_right_also_at_the_ends_of_its_types(bench: KernelBenc
             inputs[1] = np.array([0, 1, 2, 3, 0.5] * 4, dtypes[1])[:19]
             inputs[0] = np.abs(inputs[0]) % 1000
         tried.append((dtypes, dtype, inputs))
-    compare(bench, function, tried)
+    return tried
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_function_is_right_also_at_the_ends_of_its_types(bench: KernelBench, function: str) -> None:
+    later = instances(bench, *FUNCTIONS[FUNCTIONS.index(function) :])
+    bench.build_together(instances(bench, function), islice(later, TOGETHER))
+    compare(bench, function, ends(function))
 
 
 @pytest.mark.parametrize("target", (*WHOLE, "uint64", "bool", *FLOATS))

@@ -1,38 +1,27 @@
-"""Test that families declare of their kernels what the driver finds in their texts."""
+"""Compare what families declare of their kernels with what the driver finds in their texts."""
 
 import math
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
-import pytest
 
-from gputune.core.dtypes import ELEMENT_TYPES
-from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Launch, Stage
-from tests.kernels.drawing import drawn
-from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.opencl.conftest import KernelBench
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.kernels.family import KernelFamily, Launch, Stage
 
 GLOBAL = cl.kernel_arg_address_qualifier.GLOBAL
-DRAWN = 10
 CONST = cl.kernel_arg_type_qualifier.CONST
+ARGUMENT_INFO = "-cl-kernel-arg-info"
+"""The option of a program of which arguments can be asked for."""
 
 
-@pytest.mark.parametrize("op", ONE_OF_EACH)
-def test_arguments_are_what_the_driver_finds(op: str, bench: KernelBench) -> None:
-    family, problem = family_of(op), ONE_OF_EACH[op]
-    tried = [family.default(problem, bench.limits), *drawn(family, problem, bench.limits, DRAWN)[:1]]
-    instances = [family.render(problem, one) for one in tried]
+def types_of(family: KernelFamily, problem: Any) -> dict[str, str]:
+    """Return the types of a problem's inputs and output of float32, by name; others may be moved as bits."""
     specs = (*family.inputs(problem), family.output(problem))
-    types = {spec.name: ELEMENT_TYPES[spec.dtype].storage for spec in specs}
-    for launch in [launch for instance in instances for launch in (*instance.prepare, instance.main)]:
-        program = bench.backend.build(launch.source, f"{launch.options} -cl-kernel-arg-info")
-        for kernel in launch.sequence:
-            check(kernel, cl.Kernel(program.handle, kernel.entry), types)
+    return {each.name: ELEMENT_TYPES[FLOAT].storage for each in specs if each.dtype == FLOAT}
 
 
-def check(kernel: Launch | Stage, built: cl.Kernel, types: dict[str, str]) -> None:
+def check_arguments(kernel: Launch | Stage, built: cl.Kernel, types: dict[str, str]) -> None:
     """Compare the arguments of a kernel with what the driver knows of them. types: of elements, by a buffer's name."""
     assert built.num_args == len(kernel.arguments)
     if math.prod(needed := required(built)):
