@@ -16,7 +16,8 @@ def alone(cut: Cut, part: Part) -> onnx.ModelProto | None:
     graph.node.extend(whole.graph.node[place] for place in places)
     computed = {name for node in graph.node for name in node.output}
     read = dict.fromkeys(name for node in graph.node for name in read_by(node) if name not in computed)
-    known = [name for name in read if name in imported.constants]
+    kept = [name for name in part.graph.outputs if name not in computed]  # such as a shape, which is known
+    known = [name for name in dict.fromkeys([*read, *kept]) if name in imported.constants]
     if any(name not in imported.constants and name not in part.graph.inputs for name in read):
         return None
     graph.initializer.extend(constant_tensor(name, imported.constants[name]) for name in known)
