@@ -10,7 +10,8 @@ import onnx
 import onnx.parser
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from .mixed_graphs import Maker
+from tests.strategies.graphs.comparing import mixed
+
 from .models import MODELS, build
 
 WHOLE = (0, 1, -1, 2, 3, -2, 7, 64, 1000, 2**20, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
@@ -34,7 +35,7 @@ def valid(chance: random.Random) -> onnx.ModelProto:
     """A small model that is as it should be."""
     if chance.random() < 0.3:
         return MODELS[chance.choice(sorted(MODELS))]()
-    return Maker(chance.randrange(2**31), nodes=chance.randint(1, 8)).model
+    return mixed(chance.randrange(2**31)).model
 
 
 # --- mutations of a valid model ---------------------------------------------------------------------

@@ -13,9 +13,9 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.lowering.lowering import lower_simplified
 from gputune.client.model.passes import PASSES
 from gputune.client.model.reference import evaluate
-from tests.client.mixed_graphs import Maker
 from tests.client.models import MODELS, Array, build
 from tests.client.plans import assert_agrees
+from tests.strategies.graphs.comparing import mixed
 
 
 def test_free_names_are_given_once() -> None:
@@ -61,7 +61,7 @@ def called(model: onnx.ModelProto, tensors: list[str], nodes: list[str], chance:
 
 def some() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield from ((name, MODELS[name]()) for name in MODELS)
-    yield from ((f"made up {seed}", Maker(seed, nodes=8).model) for seed in range(12))
+    yield from ((f"made up {seed}", mixed(seed).model) for seed in range(12))
 
 
 def test_generated_names_never_meet_those_of_the_model() -> None:

@@ -13,8 +13,8 @@ from gputune.client.model.importer import load, read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts import cut_model
 from gputune.client.model.reference import evaluate
-from tests.client.mixed_graphs import far_off
 from tests.client.models import Array, build, save
+from tests.strategies.graphs.comparing import differing
 
 X = np.linspace(-2, 3, 12, dtype=np.float32).reshape(3, 4)
 WEIGHTS: dict[str, tuple[int, ...] | Array] = {
@@ -54,7 +54,7 @@ def test_a_model_computes_in_float32_what_it_says_in_float64(tail: str, external
     graph = read_model(path, narrow=True)
     assert graph.stored("y") == "float32" and not any(info.dtype == "float64" for info in graph.tensors.values())
     got, right = evaluate(lower(graph), {"x": X})["y"], session.run(["y"], {"x": X})[0]
-    assert right.dtype == np.float64 and far_off(got, right.astype(np.float32)) == ""
+    assert right.dtype == np.float64 and differing({"y": got}, {"y": right.astype(np.float32)}) == ""
 
 
 def test_inputs_are_float32_too_and_functions_are_looked_into(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ A model has a seed. It agrees; or gputune refuses it, by an error that names wha
 reason in differences.py; or it fails. Of a model that fails, the first node that fails alone is named.
 """
 
+import contextlib
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Mapping
@@ -54,6 +56,16 @@ class Outcome:
     kind: str
     detail: str = ""
     node: str = ""
+
+
+def mixed(seed: int) -> Made:
+    """Return a model of operators of all kinds that gputune reads, without what is odd about models."""
+    for each in itertools.count(seed, 1 << 20):
+        made = Maker(each, DRAWS, plain=True).make()
+        with contextlib.suppress(GputuneError):
+            imported(made.model, {})
+            return made
+    raise AssertionError
 
 
 def by_references(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -64,13 +64,21 @@ class Made:
 
 class Maker:
     """Draws one model from a seed. What draws nodes (nodes.py) reads `random`, `numbers`, `opset`, `values`.
-    hard: models are of one to five nodes, and there are HARD values among their inputs, weights and results."""
+    hard: models are of one to five nodes, and there are HARD values among their inputs, weights and results.
+    plain: models have no odd names, functions, dynamic sizes and nodes of constants."""
 
-    def __init__(self, seed: int, draws: Sequence[Callable[["Maker", str], Drawn | None]], hard: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        draws: Sequence[Callable[["Maker", str], Drawn | None]],
+        hard: bool = False,
+        plain: bool = False,
+    ) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
         self.opset = self.random.choice(OPSETS)
         self.hard = hard
+        self._odd = not plain
         self.values: dict[str, Array] = {}
         self._draws = draws
         self._nodes: list[onnx.NodeProto] = []
@@ -82,8 +90,9 @@ class Maker:
         self.values.update(self._inputs)
 
     def make(self) -> Made:
-        """The model, of one to ten nodes."""
-        wanted = self.random.choice((1, 2, 3, 4, 5) if self.hard else (1, 2, 3, 4, 6, 8, 10))
+        """Return the model, of one to ten nodes, or six at least if it is plain."""
+        usual = (1, 2, 3, 4, 6, 8, 10) if self._odd else (6, 8, 10)
+        wanted = self.random.choice((1, 2, 3, 4, 5) if self.hard else usual)
         for _ in range(wanted * MOST_TRIED):
             if len(self._nodes) >= wanted:
                 break
@@ -93,7 +102,7 @@ class Maker:
                 self._weights = before  # what only a node that is not there reads
         made = [name for node in self._nodes for name in node.output if name]
         if not made:
-            return Maker(self.random.randrange(2**32), self._draws, self.hard).make()
+            return Maker(self.random.randrange(2**32), self._draws, self.hard, not self._odd).make()
         chosen = self.random.sample(made, self.random.randint(1, min(3, len(made))))
         outputs = list(dict.fromkeys([*chosen, self._nodes[-1].output[0]]))
         self.random.shuffle(outputs)
@@ -174,7 +183,7 @@ class Maker:
     def _name(self, kind: str) -> str:
         """A name that is not there yet; now and then one that looks as if a pass had made it."""
         taken = {*self.values, *self._weights, *self._inputs}
-        if taken and self.flip(0.15):
+        if taken and self._odd and self.flip(0.15):
             wanted = f"{self.random.choice(sorted(taken))}/{self.random.choice(SUFFIXES)}"
             if wanted not in taken:
                 return wanted
@@ -186,6 +195,8 @@ class Maker:
     def _node_name(self) -> str:
         """Unique, missing, or that of another thing."""
         own = f"n{len(self._nodes)}"
+        if not self._odd:
+            return own
         others = sorted({*self.values, *(node.name for node in self._nodes)} - {""})
         among = [own, own, "", f"{self.random.choice(others)}/{self.random.choice(SUFFIXES)}"]
         wanted = self.random.choice(among)
@@ -194,16 +205,17 @@ class Maker:
     def _model(self, outputs: Sequence[str]) -> tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]:
         nodes, read = list(self._nodes), {name for node in self._nodes for name in node.input}
         weights = {name: value for name, value in self._weights.items() if name in read}
-        for name in [name for name in weights if self.flip(0.1)]:
+        for name in [name for name in weights if self._odd and self.flip(0.1)]:
             constant = helper.make_node("Constant", [], [name], value=numpy_helper.from_array(weights.pop(name)))
             nodes.insert(0, constant)
         functions = []
-        if self.opset >= 15 and self.flip(0.2):
+        if self._odd and self.opset >= 15 and self.flip(0.2):
             functions = _as_function(nodes, self.random.randrange(len(nodes)), self.opset)
-        dimensions = {name: value.shape for name, value in self._inputs.items() if self.flip(0.3)}
+        dimensions = {name: value.shape for name, value in self._inputs.items() if self._odd and self.flip(0.3)}
         inputs = [_info(name, value, name in dimensions) for name, value in self._inputs.items()]
         graph = helper.make_graph(
-            nodes, "random", inputs, [_info(name, self.values[name], self.flip(0.3)) for name in outputs],
+            nodes, "random", inputs,
+            [_info(name, self.values[name], self._odd and self.flip(0.3)) for name in outputs],
             [numpy_helper.from_array(value, name) for name, value in weights.items()],
         )  # fmt: skip
         opsets = [helper.make_opsetid("", self.opset), *([helper.make_opsetid("own", 1)] if functions else [])]
