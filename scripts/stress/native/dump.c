@@ -1,6 +1,6 @@
 /* Reads files as the C runtime does, and writes what it has found: a line of JSON for each path that a line of the input
- * names. Every section is checked, too. Texts are those of records.py, as it names them. With the argument "bytes" it
- * reads each file into memory of its size first, and opens that. */
+ * names. Records have the fields that tables.c says. Every section is checked, too. With the argument "bytes" it reads
+ * each file into memory of its size first, and opens that. */
 #include "../../../runtime/native/src/files/reading.h"
 
 #include <stdio.h>
@@ -35,9 +35,9 @@ static void text(const char *key, const char *value) {
     putchar('"');
 }
 
-static void number(const char *key, uint64_t value) {
+static void number(const char *key, long long value) {
     name(key);
-    printf("%llu", (unsigned long long)value);
+    printf("%lld", value);
 }
 
 static void flag(const char *key, bool value) {
@@ -45,204 +45,77 @@ static void flag(const char *key, bool value) {
     printf(value ? "true" : "false");
 }
 
-static void sizes(const char *key, const size_t *values, size_t count) {
-    begin(key, '[');
-    for (size_t at = 0; at < count; at++) number(NULL, values[at]);
-    end(']');
+/* Writes a number of as many bytes as a uint64_t or a size_t has. */
+static void number_at(const char *key, const void *at, size_t nbytes) {
+    uint64_t value = 0;
+    memcpy(&value, at, nbytes);
+    number(key, (long long)value);
 }
 
-static void device(const identity *device) {
-    begin("device", '{');
-    text("platform", device->platform);
-    text("platform_version", device->platform_version);
-    text("name", device->name);
-    text("vendor", device->vendor);
-    text("driver_version", device->driver_version);
-    text("device_version", device->device_version);
-    text("device_type", device->device_type);
-    text("driver", device->driver);
-    number("compute_units", device->compute_units);
-    number("max_work_group_size", device->max_work_group_size);
-    number("local_memory_bytes", device->local_memory_bytes);
-    number("global_memory_bytes", device->global_memory_bytes);
-    number("max_allocation_bytes", device->max_allocation_bytes);
-    number("base_address_alignment_bytes", device->base_address_alignment_bytes);
-    number("preferred_float_width", device->preferred_float_width);
-    begin("max_work_item_sizes", '[');
-    for (size_t at = 0; at < 3; at++) number(NULL, device->max_work_item_sizes[at]);
-    end(']');
-    begin("extensions", '[');
-    for (size_t at = 0; at < device->extension_count; at++) text(NULL, device->extensions[at]);
-    end(']');
-    end('}');
-}
+static void row(const char *key, const form *form, const void *at);
 
-static void tensors(const char *key, const tensor_record *tensors, size_t count) {
-    begin(key, '[');
-    for (size_t at = 0; at < count; at++) {
-        begin(NULL, '{');
-        text("name", tensors[at].shown.name);
-        text("dtype", tensors[at].shown.dtype);
-        text("memory_type", tensors[at].memory_type == MEMHANDLE ? "memhandle" : "raw");
-        sizes("shape", tensors[at].shown.shape, tensors[at].shown.rank);
-        number("nbytes", tensors[at].shown.nbytes);
-        end('}');
+static void list(const field *field, const uint8_t *items, size_t count) {
+    const size_t bytes[] = {[SIZES] = sizeof(size_t), [TEXTS] = sizeof(char *), [DIMENSIONS] = sizeof(size_t)};
+    begin(field->name, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (field->kind == ROWS) row(NULL, field->form, items + i * field->form->row_bytes);
+        else if (field->kind == TEXTS) text(NULL, ((const char *const *)(const void *)items)[i]);
+        else if (field->kind == THREE) number_at(NULL, items + i * field->bytes / count, field->bytes / count);
+        else number_at(NULL, items + i * bytes[field->kind], bytes[field->kind]);
     }
     end(']');
 }
 
-static void arguments(const launch *launch) {
-    static const char *const KINDS[] = {"input", "output", "arena", "weights", "packed", "counters", "status"};
-    begin("arguments", '[');
-    for (size_t at = 0; at < launch->argument_count; at++) {
-        const argument *argument = &launch->arguments[at];
-        if (!argument->is_buffer) {
-            name(NULL);
-            printf("%d", (int)argument->scalar);
-            continue;
-        }
-        begin(NULL, '{');
-        text("kind", KINDS[argument->kind]);
-        number("index", argument->index);
-        number("offset", argument->offset);
-        number("nbytes", argument->nbytes);
-        end('}');
+static void value(const field *field, const uint8_t *of_row) {
+    const void *const at = of_row + field->offset;
+    const size_t count = *(const size_t *)(const void *)(of_row + field->count_offset);
+    switch (field->kind) {
+    case A_TEXT:
+    case A_NAME:
+    case A_DIGEST: text(field->name, *(const char *const *)at); break;
+    case A_CHOICE: text(field->name, field->names[*(const int *)at]); break;
+    case A_NUMBER:
+    case A_SIGNED: number_at(field->name, at, field->bytes); break;
+    case A_FLAG: flag(field->name, *(const bool *)at); break;
+    case A_ROW: /* one that may be missing begins with a text */
+        if (!field->optional || *(const char *const *)at != NULL) row(field->name, field->form, at);
+        break;
+    case THREE: list(field, at, 3); break;
+    case DIMENSIONS: list(field, at, count); break;
+    case SIZES:
+    case TEXTS:
+    case ROWS: list(field, *(const uint8_t *const *)at, count); break;
+    default: break; /* maps are not kept, and files have no blobs */
     }
-    end(']');
 }
 
-static void launches(const char *key, const launch *launches, size_t count) {
-    begin(key, '[');
-    for (size_t at = 0; at < count; at++) {
-        begin(NULL, '{');
-        text("operation", launches[at].operation);
-        text("task", launches[at].task);
-        text("entry", launches[at].entry);
-        number("program", launches[at].program);
-        flag("counts", launches[at].counts);
-        flag("yields", launches[at].yields);
-        sizes("global_size", launches[at].global_size, launches[at].dimensions);
-        sizes("local_size", launches[at].local_size, launches[at].dimensions);
-        arguments(&launches[at]);
-        sizes("writes", launches[at].writes, launches[at].write_count);
-        flag("offsets", launches[at].offsets);
-        end('}');
-    }
-    end(']');
+/* Writes an argument that is a number, which is none of a form's rows. */
+static bool scalar(const form *form, const void *at) {
+    const argument *const found = at;
+    if (form != &ARGUMENT || found->is_buffer) return false;
+    number(NULL, found->scalar);
+    return true;
 }
 
-static void tokens(const char *key, const token_axis *tokens, size_t count) {
-    begin(key, '[');
-    for (size_t at = 0; at < count; at++) {
-        begin(NULL, '{');
-        text("name", tokens[at].name);
-        number("axis", tokens[at].axis);
-        end('}');
-    }
-    end(']');
+/* Writes what the runtime makes of a row beside its fields. */
+static void derived(const form *form, const void *at) {
+    const launch *const launched = at;
+    const tensor_record *const tensor = at;
+    if (!strcmp(form->what, "tensor")) number("nbytes", (long long)tensor->shown.nbytes);
+    if (strcmp(form->what, "launch")) return;
+    flag("counts", launched->counts);
+    flag("yields", launched->yields);
 }
 
-static void states(const state_record *states) {
-    begin("states", '{');
-    text("length", states->length);
-    number("tokens", states->tokens);
-    number("capacity", states->capacity);
-    tokens("token_inputs", states->token_inputs, states->token_input_count);
-    tokens("token_outputs", states->token_outputs, states->token_output_count);
-    begin("pairs", '[');
-    for (size_t at = 0; at < states->pair_count; at++) {
-        begin(NULL, '{');
-        text("input", states->pairs[at].input);
-        text("output", states->pairs[at].output);
-        name("axis");
-        printf("%d", (int)states->pairs[at].axis);
-        end('}');
-    }
-    end(']');
-    flag("whole", states->whole);
-    end('}');
+static void fields(const form *form, const void *at) {
+    for (size_t i = 0; i < form->count; i++) value(&form->fields[i], at);
 }
 
-static void graph(const graph_record *graph) {
-    static const char *const FORMS[] = {"sub_buffers", "buffers", "svm", "offsets"};
-    begin(NULL, '{');
-    text("name", graph->info.name);
-    tensors("inputs", graph->inputs, graph->info.input_count);
-    tensors("outputs", graph->outputs, graph->info.output_count);
-    launches("launches", graph->launches, graph->info.launch_count);
-    launches("persistent", graph->persistent, graph->persistent_count);
-    sizes("arena_bytes", graph->arenas, graph->arena_count);
-    number("counter_bytes", graph->counter_bytes);
-    number("arena_bound_bytes", graph->arena_bound_bytes);
-    text("argument_form", FORMS[graph->argument_form]);
-    if (graph->states.pair_count) states(&graph->states);
-    end('}');
-}
-
-static void graphs(const char *key, const graph_record *graphs, size_t count) {
-    begin(key, '[');
-    for (size_t at = 0; at < count; at++) graph(&graphs[at]);
-    end(']');
-}
-
-static void models(const model_record *models, size_t count) {
-    begin("models", '[');
-    for (size_t at = 0; at < count; at++) {
-        begin(NULL, '{');
-        text("name", models[at].name);
-        text("sha256", models[at].sha256);
-        begin("weights", '[');
-        for (size_t j = 0; j < models[at].weight_count; j++) {
-            begin(NULL, '{');
-            text("name", models[at].weights[j].name);
-            text("sha256", models[at].weights[j].sha256);
-            end('}');
-        }
-        end(']');
-        begin("graphs", '[');
-        for (size_t j = 0; j < models[at].graph_count; j++) text(NULL, models[at].graphs[j]);
-        end(']');
-        end('}');
-    }
-    end(']');
-}
-
-static void records(const char *key, const context *context) {
-    begin(NULL, '{');
-    text("context", key);
-    text("tier", context->tier);
-    flag("computes", context->computes);
-    device(&context->device);
-    sizes("weights", context->weights, context->weight_count);
-    begin("programs", '[');
-    for (size_t at = 0; at < context->program_count; at++) {
-        begin(NULL, '{');
-        number("binary", context->programs[at].binary);
-        number("source", context->programs[at].source);
-        text("options", context->programs[at].options);
-        begin("needs", '[');
-        for (size_t j = 0; j < context->programs[at].need_count; j++) text(NULL, context->programs[at].needs[j]);
-        end(']');
-        end('}');
-    }
-    end(']');
-    begin("sections", '[');
-    for (size_t at = 0; at < context->section_count; at++) {
-        begin(NULL, '{');
-        text("kind", context->sections[at].kind);
-        number("offset", context->sections[at].offset);
-        number("length", context->sections[at].nbytes);
-        text("sha256", context->sections[at].sha256);
-        number("inflated", context->sections[at].inflated);
-        end('}');
-    }
-    end(']');
-    begin("requires", '[');
-    for (size_t at = 0; at < context->require_count; at++) text(NULL, context->requires[at]);
-    end(']');
-    models(context->models, context->model_count);
-    graphs("graphs", context->graphs, context->graph_count);
-    graphs("packing", context->packing, context->packing_count);
+static void row(const char *key, const form *form, const void *at) {
+    if (scalar(form, at)) return;
+    begin(key, '{');
+    fields(form, at);
+    derived(form, at);
     end('}');
 }
 
@@ -284,14 +157,18 @@ static void dump(const char *path, bool by_bytes) {
     begin("contexts", '[');
     for (size_t place = 0; !code && place < gputune_context_count(file); place++) {
         const context *context;
-        if (!context_at(file, place, &context, &error)) records(gputune_context_name(file, place), context);
+        if (context_at(file, place, &context, &error)) continue;
+        begin(NULL, '{');
+        text("context", gputune_context_name(file, place));
+        fields(&HEADER, context);
+        end('}');
     }
     end(']');
     begin("nodes", '[');
     for (size_t at = 0; !code && at < file->node_count; at++) {
         begin(NULL, '{');
         text("name", file->nodes[at].name);
-        number("context", file->nodes[at].part);
+        number("context", (long long)file->nodes[at].part);
         flag("main", file->nodes[at].is_main);
         end('}');
     }

@@ -132,19 +132,14 @@ def _checked(file: ContextFile, name: str) -> Any:
 
 
 def described(header: ContextHeader, name: str) -> Any:
-    """Records as dump.c writes them."""
-    plain = header.to_dict()
-    fields = {key: plain[key] for key in ("tier", "computes", "device", "weights", "programs", "sections")}
-    fields["programs"] = [{"needs": [], **program} for program in plain["programs"]]  # C makes no difference
-    fields["sections"] = [{"inflated": 0, **section} for section in plain["sections"]]
-    return {
-        "context": name,
-        **fields,
-        "graphs": [_graph(*pair) for pair in zip(header.graphs, plain["graphs"], strict=True)],
-        "requires": list(header.requires),
-        "models": plain.get("models", []),
-        "packing": [_graph(*pair) for pair in zip(header.packing, plain.get("packing", ()), strict=True)],
-    }
+    """Records as dump.c writes them, which makes no difference between what is missing and what is empty."""
+    plain = {"packing": [], "requires": [], "models": [], **header.to_dict()}
+    del plain["configuration"], plain["versions"]
+    plain["programs"] = [{"needs": [], **program} for program in plain["programs"]]
+    plain["sections"] = [{"inflated": 0, **section} for section in plain["sections"]]
+    for which in ("graphs", "packing"):
+        plain[which] = [_graph(*pair) for pair in zip(getattr(header, which), plain[which], strict=True)]
+    return {"context": name, **plain}
 
 
 def _graph(record: GraphRecord, plain: Any) -> Any:
