@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+import pyopencl as cl
+
 from gputune.core import tier
 from gputune.core.bounds import IN_FILES, Blob, InFiles, Stored, Within
 from gputune.core.dtypes import ELEMENT_TYPES
@@ -29,76 +31,17 @@ HEAD = """\
 #include "../devices/tier.h"
 #include "reading.h"
 """
-STATUSES: Mapping[int, str] = {
-    -1: "CL_DEVICE_NOT_FOUND",
-    -2: "CL_DEVICE_NOT_AVAILABLE",
-    -3: "CL_COMPILER_NOT_AVAILABLE",
-    -4: "CL_MEM_OBJECT_ALLOCATION_FAILURE",
-    -5: "CL_OUT_OF_RESOURCES",
-    -6: "CL_OUT_OF_HOST_MEMORY",
-    -7: "CL_PROFILING_INFO_NOT_AVAILABLE",
-    -8: "CL_MEM_COPY_OVERLAP",
-    -9: "CL_IMAGE_FORMAT_MISMATCH",
-    -10: "CL_IMAGE_FORMAT_NOT_SUPPORTED",
-    -11: "CL_BUILD_PROGRAM_FAILURE",
-    -12: "CL_MAP_FAILURE",
-    -13: "CL_MISALIGNED_SUB_BUFFER_OFFSET",
-    -14: "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
-    -15: "CL_COMPILE_PROGRAM_FAILURE",
-    -16: "CL_LINKER_NOT_AVAILABLE",
-    -17: "CL_LINK_PROGRAM_FAILURE",
-    -18: "CL_DEVICE_PARTITION_FAILED",
-    -19: "CL_KERNEL_ARG_INFO_NOT_AVAILABLE",
-    -30: "CL_INVALID_VALUE",
-    -31: "CL_INVALID_DEVICE_TYPE",
-    -32: "CL_INVALID_PLATFORM",
-    -33: "CL_INVALID_DEVICE",
-    -34: "CL_INVALID_CONTEXT",
-    -35: "CL_INVALID_QUEUE_PROPERTIES",
-    -36: "CL_INVALID_COMMAND_QUEUE",
-    -37: "CL_INVALID_HOST_PTR",
-    -38: "CL_INVALID_MEM_OBJECT",
-    -39: "CL_INVALID_IMAGE_FORMAT_DESCRIPTOR",
-    -40: "CL_INVALID_IMAGE_SIZE",
-    -41: "CL_INVALID_SAMPLER",
-    -42: "CL_INVALID_BINARY",
-    -43: "CL_INVALID_BUILD_OPTIONS",
-    -44: "CL_INVALID_PROGRAM",
-    -45: "CL_INVALID_PROGRAM_EXECUTABLE",
-    -46: "CL_INVALID_KERNEL_NAME",
-    -47: "CL_INVALID_KERNEL_DEFINITION",
-    -48: "CL_INVALID_KERNEL",
-    -49: "CL_INVALID_ARG_INDEX",
-    -50: "CL_INVALID_ARG_VALUE",
-    -51: "CL_INVALID_ARG_SIZE",
-    -52: "CL_INVALID_KERNEL_ARGS",
-    -53: "CL_INVALID_WORK_DIMENSION",
-    -54: "CL_INVALID_WORK_GROUP_SIZE",
-    -55: "CL_INVALID_WORK_ITEM_SIZE",
-    -56: "CL_INVALID_GLOBAL_OFFSET",
-    -57: "CL_INVALID_EVENT_WAIT_LIST",
-    -58: "CL_INVALID_EVENT",
-    -59: "CL_INVALID_OPERATION",
-    -60: "CL_INVALID_GL_OBJECT",
-    -61: "CL_INVALID_BUFFER_SIZE",
-    -62: "CL_INVALID_MIP_LEVEL",
-    -63: "CL_INVALID_GLOBAL_WORK_SIZE",
-    -64: "CL_INVALID_PROPERTY",
-    -65: "CL_INVALID_IMAGE_DESCRIPTOR",
-    -66: "CL_INVALID_COMPILER_OPTIONS",
-    -67: "CL_INVALID_LINKER_OPTIONS",
-    -68: "CL_INVALID_DEVICE_PARTITION_COUNT",
-    -69: "CL_INVALID_PIPE_SIZE",
-    -70: "CL_INVALID_DEVICE_QUEUE",
-    -71: "CL_INVALID_SPEC_ID",
-    -72: "CL_MAX_SIZE_RESTRICTION_EXCEEDED",
-    -1001: "CL_PLATFORM_NOT_FOUND_KHR",
-    -1138: "CL_INVALID_COMMAND_BUFFER_KHR",
-    -1139: "CL_INVALID_SYNC_POINT_WAIT_LIST_KHR",
-    -1140: "CL_INCOMPATIBLE_COMMAND_QUEUE_KHR",
-    -1141: "CL_INVALID_MUTABLE_COMMAND_KHR",
+LAST_STATUS = -72
+"""Of OpenCL 3.0; what is behind it are errors of extensions."""
+OTHER_STATUSES: Mapping[str, int] = {
+    "INVALID_PROPERTY": -64,
+    "PLATFORM_NOT_FOUND_KHR": -1001,
+    "INVALID_COMMAND_BUFFER_KHR": -1138,
+    "INVALID_SYNC_POINT_WAIT_LIST_KHR": -1139,
+    "INCOMPATIBLE_COMMAND_QUEUE_KHR": -1140,
+    "INVALID_MUTABLE_COMMAND_KHR": -1141,
 }
-"""The errors of OpenCL in the Khronos headers CL/cl.h and CL/cl_ext.h of August 2026."""
+"""Errors of extensions that a user may meet, and one of OpenCL that pyopencl has no name for."""
 PIECE = 80
 """Characters of a pattern in a line."""
 DIGEST_BYTES = 34
@@ -328,7 +271,10 @@ def text() -> str:
 def _statuses() -> Iterator[str]:
     """Yield the names of OpenCL's errors, with an end behind them."""
     yield "const status_name STATUS_NAMES[] = {"
-    yield from (f'    {{{status}, "{name}"}},' for status, name in STATUSES.items())
+    core = {name: number for name, number in vars(cl.status_code).items() if isinstance(number, int)}
+    found = {number: name for name, number in core.items() if LAST_STATUS <= number < 0}
+    found |= {number: name for name, number in OTHER_STATUSES.items()}
+    yield from (f'    {{{number}, "CL_{found[number]}"}},' for number in sorted(found, reverse=True))
     yield "    {0, NULL}};"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import c_tables
 from gputune.core import errors
 from gputune.runtime import native as sources
 from gputune.runtime.native.binding import Native
@@ -171,8 +170,3 @@ def test_programs_say_which_status_and_what_the_compiler_says(
         "loading a program failed: CL_BUILD_PROGRAM_FAILURE",
         "the program has no kernel 'twice': CL_BUILD_PROGRAM_FAILURE",
     }
-
-
-def test_the_names_of_statuses_are_unlike() -> None:
-    assert len({*c_tables.STATUSES.values()}) == len(c_tables.STATUSES)
-    assert all(name.startswith("CL_") for name in c_tables.STATUSES.values())
