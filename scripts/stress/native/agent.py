@@ -12,14 +12,11 @@ UndefinedBehaviorSanitizer watch all, and whether the reader reads what has not 
 import argparse
 import functools
 import hashlib
-import os
 import random
-import subprocess
 import sys
 import tempfile
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +32,7 @@ from gputune.server.protocol.messages import PROTOCOL_VERSION, Hello
 from stress.fuzz import cases
 from stress.fuzz.cases import Broken
 from stress.fuzz.native import built, guided
+from stress.native.reading import Answering
 from tests.native.fake import NBYTES, doubling_context, fake_library
 from tests.protocol.tampering import CUT, LIMITS, Recorded, tampered
 from tests.strategies.changes import mutated_bytes
@@ -65,32 +63,14 @@ class End(NamedTuple):
     name: str
 
 
-class NativeFrames:
-    """The agent's reader in a process of its own."""
-
-    def __init__(self, program: Path) -> None:
-        environment = {**os.environ, "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1"}
-        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+class NativeFrames(Answering):
+    """The agent's reader."""
 
     def read(self, stream: bytes, step: int) -> End:
         """Return how a stream in pieces of `step` bytes ends. Raises RuntimeError if the reader crashes."""
-        assert self._process.stdin is not None and self._process.stdout is not None
         sizes = b"".join(size.to_bytes(4, sys.byteorder) for size in (len(stream), step))
-        self._process.stdin.write(sizes + stream)
-        self._process.stdin.flush()
-        taken, _, rest = self._process.stdout.readline().decode().rstrip().partition(" ")
-        if not rest:
-            raise RuntimeError(f"the agent's reader has crashed with code {self._process.wait()}")
-        digest, _, name = rest.partition(" ")
+        taken, digest, name = self.ask(sizes + stream).split(" ", 2)
         return End(int(taken), digest, name)
-
-    def __enter__(self) -> "NativeFrames":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.communicate()
-        if kind is None and self._process.returncode:
-            raise RuntimeError(f"the agent's reader has ended with code {self._process.returncode}")
 
 
 def read_by_python(stream: bytes) -> End:

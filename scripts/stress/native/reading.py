@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from gputune.core.errors import ContextError
 from gputune.runtime import native
@@ -49,43 +49,44 @@ class Reading:
     message: str = field(default="", compare=False)
 
 
-class NativeReader:
-    """The C runtime's reader in a process of its own."""
+class Answering:
+    """A program in C in a process of its own, which AddressSanitizer watches; it answers each question with a line."""
 
-    def __init__(self, program: Path, by_bytes: bool = False) -> None:
-        """program: dump.c, compiled. by_bytes: read each file into memory, and open that."""
+    def __init__(self, *command: str | Path) -> None:
         environment = {**os.environ, "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1"}
-        self._process = subprocess.Popen(
-            [program, *["bytes"][:by_bytes]],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment,
-        )  # fmt: skip
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
-    def read(self, path: Path) -> Reading:
-        """What it says of a file. Raises RuntimeError where it crashes, which it has said why on standard error."""
+    def ask(self, question: bytes) -> str:
+        """Return the line. Raises RuntimeError if the program crashes, which has said why on standard error."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{path}\n")
+        self._process.stdin.write(question)
         self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        line = self._process.stdout.readline().decode()
         if not line.endswith("\n"):
-            raise RuntimeError(f"{path}: the C reader has crashed with code {self._process.wait()}")
-        found = json.loads(line)
-        return Reading(found["error"], found["contexts"], found["nodes"], found["message"])
+            raise RuntimeError(f"{self._process.args!r} has crashed with code {self._process.wait()}")
+        return line[:-1]
 
-    def close(self) -> None:
-        """Raises RuntimeError where it has leaked memory."""
-        self._process.communicate()
-        if self._process.returncode:
-            raise RuntimeError(f"the C reader has ended with code {self._process.returncode}")
-
-    def __enter__(self) -> NativeReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._process.kill()
-            self._process.communicate()
+        """End it. Raises RuntimeError if it has leaked memory."""
+        self._process.communicate()
+        if kind is None and self._process.returncode:
+            raise RuntimeError(f"{self._process.args!r} has ended with code {self._process.returncode}")
+
+
+class NativeReader(Answering):
+    """The C runtime's reader."""
+
+    def __init__(self, program: Path, by_bytes: bool = False) -> None:
+        """program: dump.c, compiled. by_bytes: read each file into memory, and open that."""
+        super().__init__(program, *["bytes"][:by_bytes])
+
+    def read(self, path: Path) -> Reading:
+        """What it says of a file. Raises RuntimeError where it crashes."""
+        found = json.loads(self.ask(f"{path}\n".encode()))
+        return Reading(found["error"], found["contexts"], found["nodes"], found["message"])
 
 
 def read_by_python(path: Path) -> Reading:
