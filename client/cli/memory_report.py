@@ -8,7 +8,7 @@ from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.options.command_line import Grouped, with_options
 from gputune.client.options.shared import CONTEXT_OPTION, JSON, OUTPUT_FILE
-from gputune.client.outputs import check_output
+from gputune.client.outputs import check_output, write_text
 
 
 @click.command("memory-report", cls=Grouped)
@@ -28,7 +28,7 @@ def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
     """
     from gputune.client.device_errors import device_errors  # what a wrong option does without
     from gputune.client.report.memory import read_memory
-    from gputune.client.report.writer import write_memory_page
+    from gputune.client.report.sections.memory import memory_page
 
     if output is None and not as_json:
         raise ConfigError("nothing to make: give --output memory.html for the page, or --json for its numbers")
@@ -37,7 +37,7 @@ def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
     with device_errors(context_binary):
         report = read_memory(context_binary)
     if output is not None:
-        write_memory_page(report, output)
+        write_text(output, memory_page(report))
         say(f"wrote {output}", err=as_json)
     if as_json:
         print_json(report.to_dict())

@@ -20,7 +20,7 @@ from gputune.client.options.shared import (
     PEAKS,
     PERFORMANCE_CACHE_DIR,
 )
-from gputune.client.outputs import check_output
+from gputune.client.outputs import check_output, write_text
 
 
 @click.command("tuning-report", cls=Grouped)
@@ -54,7 +54,8 @@ def command(
     """
     from gputune.client.device_errors import device_errors  # what a wrong option does without
     from gputune.client.report.gather import Peak
-    from gputune.client.report.writer import read_report, write_page
+    from gputune.client.report.sections.report import report_page
+    from gputune.client.report.writer import read_report
     from gputune.runtime.context.format import read_header
 
     if output is None and not as_json:
@@ -67,7 +68,7 @@ def command(
         read_cache(path, "--performance_cache_dir")
         report = read_report(path, context_binary, Peak(peak_gflops, peak_gbps))
     if output is not None:
-        write_page(report, output)
+        write_text(output, report_page(report))
         say(f"wrote {output}", err=as_json)
     if as_json:
         print_json(asdict(report))

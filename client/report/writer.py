@@ -7,8 +7,6 @@ from gputune.cache import PerformanceCache
 from gputune.client.outputs import write_text
 from gputune.client.report.data import Report
 from gputune.client.report.gather import Peak, gather
-from gputune.client.report.memory import MemoryReport
-from gputune.client.report.sections.memory import memory_page
 from gputune.client.report.sections.report import report_page
 from gputune.client.report.uses import uses_of
 from gputune.runtime.context.format import read_header
@@ -24,16 +22,6 @@ def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None
         return gather(cache, uses, peak or Peak(), datetime.now(UTC))
 
 
-def write_page(report: Report, output: Path) -> None:
-    """Write the page, into a folder that is made where it is missing. Raises OutputError."""
-    write_text(output, report_page(report))
-
-
-def write_memory_page(report: MemoryReport, output: Path) -> None:
-    """Write the page of a memory report, as write_page does."""
-    write_text(output, memory_page(report))
-
-
 def write_report(cache_path: Path, output: Path, context: Path | None = None) -> None:
-    """Write the report of a performance cache file as one page. Raises as read_report and write_page do."""
-    write_page(read_report(cache_path, context), output)
+    """Write the report of a performance cache file as one page. Raises as read_report does; OutputError."""
+    write_text(output, report_page(read_report(cache_path, context)))

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
-from gputune.client.viewer.schematic import GraphPlan, OperationPlan, TensorPlan
+from gputune.client.viewer.schematic import GraphPlan, TensorPlan
 from gputune.runtime.profiling.records import LoggedLaunch
 
 KIND = "gputune-topology"
 VERSION = 1
 Map = dict[str, Any]
+_NAMES = {"default": "default_configuration", "nodes": "onnx_nodes", "nbytes": "bytes"}
 
 
 def topology_of(profile: Profile) -> Map:
@@ -55,25 +56,13 @@ def _operations(graph: GraphProfile, plan: GraphPlan | None) -> list[Map]:
     times = {one.name: one for one in graph.operations}
     if plan is None:
         return [{"name": one.name, "task": one.task, **_ran(graph, one)} for one in times.values()]
-    return [{**_planned(one), **_ran(graph, times.get(one.name))} for one in plan.operations]
+    return [{**_told(one, "launches"), **_ran(graph, times.get(one.name))} for one in plan.operations]
 
 
-def _planned(one: OperationPlan) -> Map:
-    return {
-        "name": one.name,
-        "op": one.op,
-        "task": one.task,
-        "problem": dict(one.problem),
-        "configuration": dict(one.configuration),
-        "default_configuration": dict(one.default),
-        "onnx_nodes": list(one.nodes),
-        "inputs": dict(one.inputs),
-        "output": one.output,
-        "flops": one.flops,
-        "bytes": one.nbytes,
-        "alone_ns": one.alone_ns,
-        "default_ns": one.default_ns,
-    }
+def _told(record: Any, *left_out: str) -> Map:
+    """Return the fields of a record of the schematic, by the names that they have here."""
+    fields = {_NAMES.get(name, name): value for name, value in vars(record).items() if name not in left_out}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 def _ran(graph: GraphProfile, times: OperationTimes | None) -> Map:
@@ -100,15 +89,5 @@ def _edge(plan: GraphPlan, before: int, behind: int, tensor: str) -> Map:
 
 def _tensor(one: TensorPlan, plan: GraphPlan) -> Map:
     in_arena = one.kind == "arena"
-    return {
-        "name": one.name,
-        "shape": list(one.shape),
-        "dtype": one.dtype,
-        "bytes": one.nbytes,
-        "kind": one.kind,
-        "arena": one.arena if in_arena else None,
-        "offset_bytes": one.offset if in_arena else None,
-        "first": one.first,
-        "last": one.last,
-        "memory_of": plan.aliases.get(one.name),
-    }
+    lies = {"arena": one.arena if in_arena else None, "offset_bytes": one.offset if in_arena else None}
+    return {**_told(one, "arena", "offset"), **lies, "memory_of": plan.aliases.get(one.name)}

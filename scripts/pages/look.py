@@ -15,9 +15,10 @@ from pathlib import Path
 
 import tool
 import website
+from gputune.client.outputs import write_text
 from gputune.client.report import write_report
 from gputune.client.report.memory import read_memory
-from gputune.client.report.writer import write_memory_page
+from gputune.client.report.sections.memory import memory_page
 from gputune.client.viewer.profile import Profile, open_profile
 from gputune.client.viewer.sections.document import page_of
 from pages.headless import Browser, chromium, find_chromium
@@ -52,7 +53,7 @@ def report(options: argparse.Namespace) -> list[Path]:
     write_report(cache, pages[0], context)
     if context is not None:
         pages.append(options.output / "memory.html")
-        write_memory_page(read_memory(context), pages[1])
+        write_text(pages[1], memory_page(read_memory(context)))
     return pages
 
 

@@ -16,8 +16,8 @@ import math
 import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -92,10 +92,6 @@ class Compared:
     def lines(self) -> list[str]:
         """For people, of at most 80 columns."""
         return list(_lines(self))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**asdict(self), "failed": [one.name for one in self.failed]}
 
 
 def compare(profile: Profile, other: Profile, fail_over: float | None = None) -> Compared:
