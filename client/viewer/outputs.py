@@ -100,15 +100,11 @@ def _name_of(profile: Profile) -> str:
     return next(filter(None, stems), "profile")
 
 
-def _write_page(profile: Profile, features: Features, output: Path, progress: Progress) -> None:
-    write_text(output, page_of(profile))
-
-
 _WRITERS: Mapping[str, Callable[[Profile, Features, Path, Progress], None]] = {
     CHROME_TRACE: lambda profile, features, output, progress: write_chrome_trace(
         Timeline(profile, features), output, progress
     ),
-    PAGE: _write_page,
+    PAGE: lambda profile, features, output, progress: write_text(output, page_of(profile)),
     TABLE: lambda profile, features, output, progress: write_csv(profile, output, progress),
     SUMMARY: lambda profile, features, output, progress: write_json(output, summary_of(profile)),
 }

@@ -82,10 +82,25 @@ def findings_of(profile: Profile, graph: GraphProfile) -> list[Finding]:
     return sorted(found, key=lambda finding: -finding.share)
 
 
-def _gaps(of: _Subject) -> Iterator[Finding]:
-    if of.share(gaps_ns := of.graph.account.gaps_ns) >= LEAST_SHARE:
-        more = f": {len(of.graph.graph.launches)} launches; {_without_gaps(of)}"
-        yield of.finding("gaps", gaps_ns, "gaps between launches", more)
+def _account(of: _Subject) -> Iterator[Finding]:
+    """Yield what of the account takes long, but for kernels."""
+    account, graph, count = of.graph.account, of.graph.graph, len(of.graph.inferences)
+    moved = f"{sum(graph.inputs.values())} bytes of inputs, {sum(graph.outputs.values())} bytes of outputs"
+    started, noticed = time_words(account.queue_ns / count), time_words(account.wake_up_ns / count)
+    waits = (
+        f"{started} until the first launch starts, {noticed} from the end of the last launch until the host notices it"
+    )
+    for kind, total_ns, what, more in (
+        ("gaps", account.gaps_ns, "gaps between launches", f": {len(graph.launches)} launches; {_without_gaps(of)}"),
+        ("copies", account.write_ns + account.read_ns, "copies", f": {moved}; memory handles would avoid the copies"),
+        ("queue", account.queue_ns + account.wake_up_ns, "queue and wake-up", f": {waits}"),
+        ("host", account.host_ns, "host checks and bookkeeping", ""),
+        ("device", account.device_ns, "time on the device", ": not divided, because launches have no timestamps"),
+        ("profiler", account.profiler_ns, "reading timestamps for the profiler", ""),
+        ("rest", account.rest_ns, "not explained", ": no timestamp covers it"),
+    ):
+        if of.share(total_ns) >= LEAST_SHARE:
+            yield of.finding(kind, total_ns, what, more)
 
 
 def _without_gaps(of: _Subject) -> str:
@@ -96,36 +111,6 @@ def _without_gaps(of: _Subject) -> str:
     if usual is not None and usual.certain and usual.median < 1:
         return "the context usually runs by persistent kernels, which avoid them"
     return "larger fusion groups would avoid them"
-
-
-def _copies(of: _Subject) -> Iterator[Finding]:
-    account = of.graph.account
-    if of.share(copies_ns := account.write_ns + account.read_ns) >= LEAST_SHARE:
-        moved = sum(of.graph.graph.inputs.values()), sum(of.graph.graph.outputs.values())
-        more = f": {moved[0]} bytes of inputs, {moved[1]} bytes of outputs; memory handles would avoid the copies"
-        yield of.finding("copies", copies_ns, "copies", more)
-
-
-def _queue(of: _Subject) -> Iterator[Finding]:
-    account = of.graph.account
-    if of.share(waiting_ns := account.queue_ns + account.wake_up_ns) >= LEAST_SHARE:
-        count = len(of.graph.inferences)
-        more = f": {time_words(account.queue_ns / count)} until the first launch starts, "
-        more += f"{time_words(account.wake_up_ns / count)} from the end of the last launch until the host notices it"
-        yield of.finding("queue", waiting_ns, "queue and wake-up", more)
-
-
-def _others(of: _Subject) -> Iterator[Finding]:
-    """Yield the other rows of the account but for kernels."""
-    account = of.graph.account
-    for kind, total_ns, what, more in (
-        ("host", account.host_ns, "host checks and bookkeeping", ""),
-        ("device", account.device_ns, "time on the device", ": not divided, because launches have no timestamps"),
-        ("profiler", account.profiler_ns, "reading timestamps for the profiler", ""),
-        ("rest", account.rest_ns, "not explained", ": no timestamp covers it"),
-    ):
-        if of.share(total_ns) >= LEAST_SHARE:
-            yield of.finding(kind, total_ns, what, more)
 
 
 def _slow_operation(of: _Subject) -> Iterator[Finding]:
@@ -259,10 +244,7 @@ def _preemptions(of: _Subject) -> Iterator[Finding]:
 
 _Rule = Callable[[_Subject], Iterator[Finding]]
 _RULES: tuple[_Rule, ...] = (
-    _gaps,
-    _copies,
-    _queue,
-    _others,
+    _account,
     _largest_family,
     _slow_operation,
     _kernels,

@@ -60,22 +60,12 @@ def timeline(shown: Shown, begun_ns: int) -> Block:
             for one in shown.graph.operations
         ],
         "groups": [[group.colour, group.name] for group in shown.groups],
-        "kinds": [[f"part-{part.name.lower()}", _PART_NAMES[part]] for part in HostPart],
+        "kinds": [[f"part-{part.name.lower()}", part.name.lower()] for part in HostPart],
         "launches": [shown.place_of[launch.operation] for launch in graph.launches],
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
         "inferences": [_inference(sample, begun_ns) for sample in samples(shown.graph.inferences)],
     }
-
-
-_PART_NAMES = {
-    HostPart.HOST: "host",
-    HostPart.WRITE: "write",
-    HostPart.ENQUEUE: "enqueue",
-    HostPart.WAIT: "wait",
-    HostPart.READ: "read",
-    HostPart.PROFILER: "profiler",
-}
 
 
 def _inference(sample: Sample, begun_ns: int) -> dict[str, Any]:
