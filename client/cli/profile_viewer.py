@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from gputune.client.cli.say import say
-from gputune.client.cli.tables import add_row, print_table
+from gputune.client.cli.tables import print_block
 from gputune.client.errors import ConfigError
 from gputune.client.options.files import files_of_command
 from gputune.client.options.viewer import BUILT_IN, SLOWER, ViewerOptions, read_features
 from gputune.client.outputs import check_output
+from gputune.client.pages.blocks import Column, table
 from gputune.client.progress import reporting
 from gputune.client.viewer.analysis.compare import compare as compared
 from gputune.client.viewer.analysis.texts import cut
@@ -22,11 +22,16 @@ from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile,
 from gputune.client.viewer.readers import reader_named
 from gputune.client.viewer.schematic import OperationPlan
 from gputune.core.errors import MalformedLog
-from gputune.runtime.profiling.log import Log
 
 MOST_ROWS = 10
 MOST_PHASES = 50
 _NAME_CHARACTERS = 40
+_PLAIN = {"box": None, "pad_edge": False}
+_PHASES = (
+    Column("phase", lambda span: f"{'  ' * span.name.count('/')}{span.name.rpartition('/')[2]}"),
+    Column("ms", lambda span: f"{(span.ended_ns - span.begun_ns) / 1e6:.1f}", number=True),
+)
+"""The phases of a generation, those within another one below it."""
 
 
 def show_profiles(asked: ViewerOptions) -> None:
@@ -88,7 +93,8 @@ def _show(profile: Profile) -> None:
         if not log.complete:
             say(f"{log.path} was cut off; whole inferences: {len(log.inferences)}")
         if log.spans:
-            print_table(_phases(log))
+            spans = sorted(log.spans, key=lambda span: (span.begun_ns, -span.ended_ns))
+            print_block(table(_PHASES, spans[:MOST_PHASES]), **_PLAIN)
     shown = [graph for graph in profile.graphs if graph.inferences]
     for graph in shown:
         _show_graph(graph)
@@ -101,43 +107,24 @@ def _show_graph(graph: GraphProfile) -> None:
     name = graph.graph.name + (f" of {graph.graph.context}" if graph.graph.context else "")
     inferences = "1 inference" if count == 1 else f"{count} inferences"
     say(f"graph {name}: {inferences} of {account.elapsed_ns / count / 1e6:.3f} ms on average")
-    table = _table("where the time goes", "ms", "share")
-    for name, took_ns in account.rows():
-        if took_ns or name == "rest":
-            add_row(table, (name, f"{took_ns / count / 1e6:.3f}", f"{took_ns / max(account.elapsed_ns, 1):.1%}"))
-    print_table(table)
+    parts = (
+        Column("where the time goes", lambda row: row[0]),
+        Column("ms", lambda row: f"{row[1] / count / 1e6:.3f}", number=True),
+        Column("share", lambda row: f"{row[1] / max(account.elapsed_ns, 1):.1%}", number=True),
+    )
+    print_block(table(parts, [row for row in account.rows() if row[1] or row[0] == "rest"]), **_PLAIN)
+    operations = (
+        Column("slowest operations", lambda one: _title(one, graph.plans.get(one.name))),
+        Column("launches", lambda one: str(len(one.launches)), number=True),
+        Column("median µs", lambda one: f"{one.median_ns / 1e3:.1f}", number=True),
+        Column("mean µs", lambda one: f"{one.mean_ns / 1e3:.1f}", number=True),
+        Column("share", lambda one: f"{graph.share(one.total_ns):.1%}", number=True),
+    )
     if graph.timed:
-        print_table(_slowest(graph))
-
-
-def _phases(log: Log) -> Table:
-    """Return the phases of a generation, those within another one below it."""
-    table = _table("phase", "ms")
-    for span in sorted(log.spans, key=lambda span: (span.begun_ns, -span.ended_ns))[:MOST_PHASES]:
-        indent = "  " * span.name.count("/")
-        add_row(table, (f"{indent}{span.name.rpartition('/')[2]}", f"{(span.ended_ns - span.begun_ns) / 1e6:.1f}"))
-    return table
-
-
-def _slowest(graph: GraphProfile) -> Table:
-    """Return the operations that take most of the time of inferences."""
-    operations = sorted(graph.operations, key=lambda one: -one.total_ns)
-    table = _table("slowest operations", "launches", "median µs", "mean µs", "share")
-    for one in operations[:MOST_ROWS]:
-        cells = (len(one.launches), f"{one.median_ns / 1e3:.1f}", f"{one.mean_ns / 1e3:.1f}")
-        add_row(table, (_title(one, graph.plans.get(one.name)), *cells, f"{graph.share(one.total_ns):.1%}"))
-    return table
+        print_block(table(operations, sorted(graph.operations, key=lambda one: -one.total_ns)[:MOST_ROWS]), **_PLAIN)
 
 
 def _title(operation: OperationTimes, plan: OperationPlan | None) -> str:
     """Return an operation's name, with its op where it does not say so itself; the middle of a long one is left out."""
     name = operation.name
     return cut(name if plan is None or plan.op.lower() in name.lower() else f"{name} ({plan.op})", _NAME_CHARACTERS)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table

@@ -28,11 +28,13 @@ def print_table(table: Table) -> None:
     _console().print(table)
 
 
-def print_block(block: Mapping[str, Any]) -> None:
-    """Print a table that a page shows; a narrow terminal leaves out what a narrow page does."""
+def print_block(block: Mapping[str, Any], **style: Any) -> None:
+    """Print a table that a page shows; a narrow terminal leaves out what a narrow page does. style: as rich has it."""
     narrow = _console().width < WIDE
     columns = {place: one for place, one in enumerate(block["columns"]) if not (narrow and one.get("wide"))}
-    table = Table(*(one["head"] for one in columns.values()))
+    table = Table(**style)
+    for one in columns.values():
+        table.add_column(one["head"], justify="right" if one.get("number") else "left")
     for row in block["rows"]:
         add_row(table, (plain(row[place][0]) for place in columns))
     print_table(table)
