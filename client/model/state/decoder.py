@@ -276,8 +276,8 @@ def _branches(given: Stateful) -> Mapping[str, bool]:
     found = {name: value for name, value in joining_branches(given.model.graph).items() if name not in given.values}
     for name, value in found.items():
         log.info(
-            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes the past; "
-            "it takes an empty one for the first step, too"
+            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes the "
+            "past; it takes an empty one for the first step, too"
         )
     return found
 

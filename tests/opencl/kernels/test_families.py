@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
+from gputune.core.launches import ArgumentForm
 from gputune.kernels.catalogue import family_of
 from tests.kernels.difficult import DIFFICULT, UNEVEN
 from tests.kernels.drawing import shared_out
@@ -22,7 +23,7 @@ AHEAD = 20
 MANY = replace(GPU, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), compute_units=132)
 BEYOND = (GPU, MANY, replace(MANY, compute_units=1))
 """Shares are for a device with more units than tiles, and bands for a device with fewer."""
-FORMS = ("sub_buffers", "offsets")
+FORMS: tuple[ArgumentForm, ...] = ("sub_buffers", "offsets")
 IN_LOCAL_MEMORY = frozenset(
     (
         "ArgMax",

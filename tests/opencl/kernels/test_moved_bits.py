@@ -1,6 +1,6 @@
 """Test that kernels which only move elements keep every bit of any type, also those of each NaN."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,7 +16,6 @@ from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.move import move
 from gputune.kernels.ops.scatter import at_points
 from gputune.kernels.ops.transpose import TransposeProblem
-from gputune.kernels.space import Configuration
 from tests.kernels.difficult import DIFFICULT
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.opencl.conftest import TOGETHER, KernelBench
@@ -26,7 +25,7 @@ OF_ANY_TYPE = (
     ("Move", move(40, 1, [Loop(9, 3), Loop(5, 1, 1, 3)])),
     ("Transpose", TransposeProblem(2, 5, 1, 4, "NCHW", "NHWC")),
 )
-OF_HALF = (
+OF_HALF: tuple[tuple[str, Any], ...] = (
     *((op, ONE_OF_EACH[op]) for op in ("Concat", "Gather", "Resize", "Transpose")),
     ("Scatter", at_points((4, 3, 19), (6, 2))),
     ("Move", move(35 * 7, 0, [Loop(9, 35, 1, 7), Loop(35, 1)], fill=-0.3)),
@@ -53,7 +52,7 @@ CASES = [
 ]
 
 
-def tried(bench: KernelBench, op: str, problem: Any) -> list[Configuration]:
+def tried(bench: KernelBench, op: str, problem: Any) -> Sequence[Mapping[str, int]]:
     family = family_of(op)
     return [family.default(problem, bench.limits), *family.starters(problem, bench.limits)][:3]
 
