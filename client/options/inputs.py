@@ -98,13 +98,14 @@ def _states(value: Any, name: str) -> tuple[str, ...]:
 
 
 def _capacities(value: Any, name: str) -> tuple[int, ...]:
-    """Return capacities, the smallest first, of a number or several. Raises ConfigError."""
+    """Return capacities of a number or several, the largest first: what runs a single graph takes the first. Raises
+    ConfigError."""
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     read = a_number(1, LARGEST_CAPACITY)
     numbers = [read(int(part) if isinstance(part, str) and part.strip().isdecimal() else part, name) for part in parts]
     if not numbers or len(set(numbers)) < len(numbers):
         raise ConfigError(f"{name}: {value!r} is no number of rows, or several that differ, as in 64,256")
-    return tuple(sorted(numbers))
+    return tuple(sorted(numbers, reverse=True))
 
 
 STATES = Kind(_states, _states, _states, {"metavar": "auto|IN=OUT;...|NAME"}, value="text")

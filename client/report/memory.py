@@ -17,6 +17,7 @@ from pathlib import Path
 from gputune.client.context.builder import PORTABLE_ALIGNMENT
 from gputune.client.context.memory.memory_planner import Lifetime, least_bytes
 from gputune.client.report.sizes import packed_bytes
+from gputune.runtime.application.states import remembered
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 
@@ -97,16 +98,18 @@ def read_memory(path: Path) -> MemoryReport:
     header = read_header(path)
     read = {header.weights[index] for graph in header.graphs for index in graph.constants("weights")}
     weights = sum(header.sections[place].length for place in read) + packed_bytes(header)
-    graphs = tuple(map(graph_memory, header.graphs))
+    graphs = tuple(graph_memory(graph, header.graphs) for graph in header.graphs)
     return MemoryReport(path.name, header.device.name, weights, graphs)
 
 
-def graph_memory(graph: GraphRecord) -> GraphMemory:
-    """Return the memory of a graph."""
+def graph_memory(graph: GraphRecord, beside: Sequence[GraphRecord] = ()) -> GraphMemory:
+    """Return the memory of a graph. beside: the graphs of its context, of which some may use the same states, that are
+    as large as the largest needs."""
     runs = [(name, list(own)) for name, own in itertools.groupby(graph.launches, lambda launch: launch.operation)]
     tensors = tuple(sorted(_tensors(runs), key=lambda each: (each.first_use, each.arena, each.offset)))
     bound = graph.arena_bound_bytes or _bound(tensors, graph.arena_bytes)
-    states = 0 if graph.states is None else graph.states.nbytes(graph.inputs)
+    sharing = [one for one in beside or (graph,) if remembered(one) == remembered(graph)]
+    states = max(one.states.nbytes(one.inputs) if one.states is not None else 0 for one in sharing)
     return GraphMemory(graph.name, tuple(name for name, _ in runs), graph.arena_bytes, bound, tensors, states)
 
 

@@ -71,7 +71,7 @@ class StateRecord:
     """What a graph remembers. length: the input that says how many rows are there before an inference; tokens: rows
     that one inference adds; capacity: rows of growing pairs; token_inputs, token_outputs: what a long input can be cut
     along; whole: what fills up a part that is not full would show. If all pairs are fixed, length is "", and tokens and
-    capacity are 0. Graphs whose records differ by tokens and capacity alone can use one state."""
+    capacity are 0. Graphs whose pairs differ by capacity alone can use one state."""
 
     length: CText
     tokens: Amount

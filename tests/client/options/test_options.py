@@ -38,7 +38,7 @@ ALIKE: Mapping[str, tuple[Any, Any, Any, Any]] = {
     "report": ("a.html", "a.html", NOTHING, Path("a.html")),
     "retry_failures": ("timeout,crash", NOTHING, NOTHING, ("timeout", "crash")),
     "state": ("a=b;c=d", "a=b;c=d", "a=b;c=d", ("a=b", "c=d")),
-    "state_capacity": ("64, 16", [64, 16], (16, 64), (16, 64)),
+    "state_capacity": ("16, 64", [64, 16], (16, 64), (64, 16)),
     "tasks": ("Conv,/head/*,Conv", ["Conv", " /head/* "], NOTHING, ("Conv", "/head/*")),
     "tuning_budget": ("1h30m", "1h30m", 5400, 5400.0),
     "tuning_strategy": ("descent", "descent", NOTHING, "descent"),

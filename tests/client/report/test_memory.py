@@ -24,7 +24,8 @@ from gputune.client.report.sections.memory import memory_sections
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
+from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord, TensorRecord
+from gputune.runtime.context.states import StatePair, StateRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.client import models
 from tests.client.commands import Generate, Gputune
@@ -135,6 +136,16 @@ def test_the_page_says_all(arenas: tuple[int, ...]) -> None:
     assert len(maps) == len(arenas)
     assert "This graph has no tensors between operations" in words(blocks)
     assert words(blocks).count("4,096 bytes beside the arenas") == words(blocks).count("Each state") == 1
+
+
+def test_graphs_of_one_state_have_the_memory_of_the_largest() -> None:
+    graphs = []
+    for rows in (4, 16):
+        states = StateRecord("length", 1, rows, (), (), (StatePair("past", "present", 0),))
+        graphs.append(GraphRecord(f"of {rows}", (TensorRecord("past", (rows, 8)),), (), (), (), states=states))
+    plain = GraphRecord("plain", (), (), (), ())
+    found = [graph_memory(one, [*graphs, plain]).state_bytes for one in (*graphs, plain)]
+    assert found == [2 * 4 * 16 * 8, 2 * 4 * 16 * 8, 0]
 
 
 def test_bytes_are_told_in_their_best_unit() -> None:
