@@ -91,9 +91,8 @@ class GraphRun:
     @property
     def outputs(self) -> tuple[TensorRecord, ...]:
         """Return the outputs that results have."""
-        states = self.executor.graph.states if isinstance(self.infer, Steps) else None
-        own = set() if states is None else states.outputs
-        return tuple(tensor for tensor in self.executor.graph.outputs if tensor.name not in own)
+        graph = self.executor.graph
+        return (graph.beside_state if isinstance(self.infer, Steps) else graph).outputs
 
     @property
     def begin(self) -> Callable[[], None] | None:
@@ -107,8 +106,7 @@ class GraphRun:
 
 def given_inputs(graph: GraphRecord, steps: bool) -> tuple[TensorRecord, ...]:
     """Return the inputs of a graph that lines give. steps: whether they are steps of its state."""
-    own = set() if graph.states is None or not steps else graph.states.inputs
-    return tuple(tensor for tensor in graph.inputs if tensor.name not in own)
+    return (graph.beside_state if steps else graph).inputs
 
 
 def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str, steps: bool = False) -> list[InputLine]:

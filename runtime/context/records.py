@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
 from gputune.core.bounds import Amount, CText, Scalar, Stored, Within, in_files
@@ -217,6 +217,15 @@ class GraphRecord:
     def packed_bytes(self) -> int:
         """What it makes where it is a packing."""
         return self.arena_bytes[0] if self.arena_bytes else 0
+
+    @property
+    def beside_state(self) -> GraphRecord:
+        """Return the same with those inputs and outputs that a state leaves to an application."""
+        if self.states is None:
+            return self
+        inputs = tuple(tensor for tensor in self.inputs if tensor.name not in self.states.inputs)
+        outputs = tuple(tensor for tensor in self.outputs if tensor.name not in self.states.outputs)
+        return replace(self, inputs=inputs, outputs=outputs)
 
     def constants(self, kind: BufferKind) -> list[int]:
         """Return the indices of the constant buffers of a kind that its launches read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 import weakref
@@ -151,12 +150,7 @@ class NativeExecutor(Executor):
     @functools.cached_property
     def _beside_state(self) -> NativeTensors:
         """Return the tensors that a state leaves to the application. Of their counters those of all tensors know."""
-        states = self.graph.states
-        assert states is not None
-        inputs = tuple(tensor for tensor in self.graph.inputs if tensor.name not in states.inputs)
-        outputs = tuple(tensor for tensor in self.graph.outputs if tensor.name not in states.outputs)
-        graph = dataclasses.replace(self.graph, inputs=inputs, outputs=outputs)
-        return NativeTensors(self._device, self._graph, graph, self._warn)
+        return NativeTensors(self._device, self._graph, self.graph.beside_state, self._warn)
 
     def _use(self, state: State | None) -> None:
         """Have inferences use a state from now on. Raises ContextClosed for one that was closed, ValueError for one
