@@ -64,6 +64,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "unusable_memory": "the message says what the descriptor is; use one from MemHandle.allocate, or seal yours",
         "bad_descriptor": "install the same gputune on both sides; if they are, report it",
         "unknown_context": "start the command again; if it happens again, report it",
+        "unknown_state": "begin anew with another state; look into the server's log if a worker has crashed",
+        "no_states": "update gputune on the target's machine, or give what is remembered as arrays",
         "bad_frame": "install the same gputune on both sides; if they are, report it",
         "bad_message": "install the same gputune on both sides; if they are, report it",
         "unexpected_message": "install the same gputune on both sides; if they are, report it",

@@ -6,6 +6,7 @@ the classes that extend it.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from abc import abstractmethod
@@ -14,12 +15,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import numpy as np
+
 from gputune.core.errors import CannotMark, ContextClosed, DeviceError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing, Opened
 from gputune.core.statuses import ContextChoice
+from gputune.runtime.arrays import array_type
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
+from gputune.runtime.context.states import FIXED
 from gputune.runtime.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.levels import Level
@@ -74,6 +79,45 @@ class StateMemory(Protocol):
     def copy(self) -> Self: ...
     def read(self, name: str, dtype: str, shape: Sequence[int]) -> Array: ...
     def close(self) -> None: ...
+
+
+class DistantState(Closing):
+    """Hold a state that another process has, as a StateMemory. Each step is told behind how many rows it comes, so that
+    a rewind, and a step whose end was not heard of, need no message."""
+
+    def __init__(self, graph: GraphRecord) -> None:
+        """Begin with nothing remembered for a graph."""
+        assert graph.states is not None
+        self._graph, self._states = graph, graph.states
+        self.length, self.capacity, self.nbytes = 0, graph.states.capacity, graph.states.nbytes(graph.inputs)
+
+    def rewind(self, length: int) -> None:
+        """Forget rows behind the first ones. Raises ValueError for more rows than there are, and if it cannot."""
+        if fixed := [pair.input for pair in self._states.pairs if pair.axis == FIXED]:
+            raise ValueError(
+                f"a state with {fixed[0]!r}, which does not grow, cannot be rewound: copy it before, or reset it"
+            )
+        if length > self.length:
+            raise ValueError(f"a state of {self.length} rows cannot be rewound to {length}")
+        self.length = length
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._reset()
+        self.length = 0
+
+    def read(self, name: str, dtype: str, shape: Sequence[int]) -> Array:
+        """Return what is remembered for an input, of this dtype and shape."""
+        kind = np.dtype(array_type(dtype))
+        return np.frombuffer(self._content(name, math.prod(shape) * kind.itemsize), kind).reshape(shape)
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Have the other process forget everything."""
+
+    @abstractmethod
+    def _content(self, name: str, nbytes: int) -> Any:
+        """Return so many bytes from the other process."""
 
 
 class Executor(Closing):

@@ -20,7 +20,7 @@ from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.context import format, memory_need, package, records, states
-from gputune.server.agent import messages
+from gputune.server.agent import message_parts, messages
 from gputune.server.protocol.messages import Hello, Proof
 from tables.c_patterns import c_pattern
 
@@ -175,13 +175,13 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Lists of names of environment variables, in which * stands for any characters."""
 AGENT_RECORDS = (
-    messages.Span,
-    messages.Given,
-    messages.Batch,
-    messages.Guarded,
-    messages.Expected,
-    messages.Seen,
-    messages.Found,
+    message_parts.Span,
+    message_parts.Given,
+    message_parts.Batch,
+    message_parts.Guarded,
+    message_parts.Expected,
+    message_parts.Seen,
+    message_parts.Found,
 )
 MEMBERS = {
     "A_TEXT": "const char *",

@@ -141,6 +141,7 @@ class Daemon:
                 "settings": ready.settings,
                 "features": sorted(PROBES),
                 "no_contexts": why,
+                "states": not why,
                 "instance": secrets.token_hex(8),  # tells a server that was started again from a lost connection
             }
             await self._serve_clients(announce, ready)

@@ -207,8 +207,8 @@ class _Asked(RunOptions):
     def _steps(self, executor: net_run.AnyExecutor, path: Path) -> Steps:
         """Return what runs lines as steps of a state. Raises ConfigError."""
         given = {"--shared_buffer": self.shared_buffer, "--verify": self.verify is not None}
-        check_steps(executor, [option for option, is_given in given.items() if is_given])
-        assert isinstance(executor, Executor)
+        check_steps([option for option, is_given in given.items() if is_given])
+        assert isinstance(executor, Executor | RemoteExecutor)  # a model in parts has no states
         with device_errors(path):
             return Steps(executor)
 

@@ -14,6 +14,7 @@ from gputune.client.input_lists import read_inputs
 from gputune.client.outputs import writing
 from gputune.client.progress import Progress
 from gputune.client.run.net_run import GraphRun, InPlace, median_ns
+from gputune.client.run.steps import Steps
 from gputune.client.target.remote_executor import RemoteExecutor, Values
 from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.client.viewer.profile import graph_profile
@@ -117,12 +118,14 @@ def _record_parts(job: GraphRun, model: ModelInParts, level: Level, path: Path, 
 def _from_target(job: GraphRun, level: Level) -> memoryview:
     executor = job.executor
     assert isinstance(executor, RemoteExecutor)
-    inputs = read_inputs(job.lines[0], executor.graph.inputs)
+    inputs = read_inputs(job.lines[0], job.inputs)
     given: tuple[Values, Mapping[str, MemHandle]] = inputs, {}
+    state = job.infer.state if isinstance(job.infer, Steps) else None
     if isinstance(job.infer, InPlace):
         job.infer.fill(inputs)
         given = job.infer.inputs, job.infer.outputs
-    return executor.profile(given[0], job.extent.count, level, min(COMPARED, job.extent.count), job.path.name, given[1])
+    compared = min(COMPARED, job.extent.count)
+    return executor.profile(given[0], job.extent.count, level, compared, job.path.name, given[1], state)
 
 
 def _read(path: Path) -> Log:

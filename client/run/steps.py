@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import named_in
 from gputune.client.outputs import file_stems
 from gputune.client.run.inferences import Array
+from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.runtime import Executor
 from gputune.runtime.context.records import GraphRecord
 
@@ -16,18 +18,19 @@ from gputune.runtime.context.records import GraphRecord
 class Steps:
     """Inferences that move a state on. Lines give what is not the state's, and results are without it."""
 
-    def __init__(self, executor: Executor) -> None:
-        """Open a state. Raises DeviceError."""
-        self._executor = executor
-        self._state = executor.open_state()
+    def __init__(self, executor: Executor | RemoteExecutor) -> None:
+        """Open a state. Raises DeviceError, TargetError."""
+        self._executor: Any = executor
+        self.state: Any = executor.open_state()
 
     def begin(self) -> None:
-        """Forget everything. Raises DeviceError."""
-        self._state.reset()
+        """Forget everything. Raises DeviceError, TargetError."""
+        self.state.reset()
 
     def __call__(self, given: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """Run a step on these inputs."""
-        return self._executor.step_timed(self._state, given)
+        made: tuple[dict[str, Array], int] = self._executor.step_timed(self.state, given)
+        return made
 
 
 def has_steps(graph: GraphRecord, input_list: Path | None) -> bool:
@@ -39,9 +42,7 @@ def has_steps(graph: GraphRecord, input_list: Path | None) -> bool:
     return input_list is None or not own & named_in(input_list)
 
 
-def check_steps(executor: object, options: Collection[str]) -> None:
-    """Raise ConfigError where no steps can run. options: that are given, and cannot be used with steps."""
-    if not isinstance(executor, Executor):
-        raise ConfigError("--input_list: a target keeps no states; run there, or name a file for each past input, too")
+def check_steps(options: Collection[str]) -> None:
+    """Raise ConfigError for options that are given, and cannot be used with steps."""
     for option in options:
         raise ConfigError(f"{option}: not for steps of a state; omit it, or name a file for each past input, too")

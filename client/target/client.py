@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
@@ -52,14 +52,17 @@ from gputune.server.protocol.messages import (
     FeaturesProven,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     LoadContext,
     MemoryReady,
+    OpenState,
     PerfProfileSet,
     ProfileContext,
     Progress,
     ProveFeatures,
     RegisterMemory,
     SetPerfProfile,
+    StateReady,
     Status,
     StatusReport,
     UploadBuffer,
@@ -72,6 +75,14 @@ Data: TypeAlias = NDArray[Any] | Blob
 NO_MEMORY: Mapping[str, int] = MappingProxyType({})
 
 __all__ = ["TargetClient", "TargetError"]
+
+
+@dataclass(frozen=True)
+class TargetState:
+    """A state on a target, which ends with its connection. handle: the server's."""
+
+    link: Link
+    handle: int
 
 
 class TargetClient(Closing):
@@ -326,21 +337,26 @@ class TargetClient(Closing):
         inputs: Mapping[str, Data],
         memory_inputs: Mapping[str, int] = NO_MEMORY,
         memory_outputs: Mapping[str, int] = NO_MEMORY,
+        state: TargetState | None = None,
+        length: int = 0,
     ) -> ContextExecuted:
         """Run one inference on inputs by name, each as data or as a registered memory that it lies in. Outputs come
-        back but for those that are written to a registered memory."""
+        back but for those that are written to a registered memory. state: moves on, behind its first `length` rows."""
         given = {name: _bytes_of(data) for name, data in inputs.items()}
 
         def execute(link: Link) -> ContextExecuted:
-            theirs = [self._memories_of(link, memories) for memories in (memory_inputs, memory_outputs)]
-            request = ExecuteContext(self._context(link, context), given, *theirs)
+            here, there = (self._memories_of(link, memories) for memories in (memory_inputs, memory_outputs))
+            theirs = self._context(link, context)
+            request = ExecuteContext(theirs, given, here, there, self._state(link, state), length)
             return self._session.ask(link, request, ContextExecuted)
 
         return self._session.through(execute)
 
-    def profile_context(self, request: ProfileContext, on_progress: OnProgress = None) -> memoryview:
+    def profile_context(
+        self, request: ProfileContext, on_progress: OnProgress = None, state: TargetState | None = None
+    ) -> memoryview:
         """Return the profile log of inferences on the same inputs; context and memories of the request are this
-        client's."""
+        client's. state: is reset before each."""
 
         def profile(link: Link) -> ContextProfiled:
             theirs = replace(
@@ -348,10 +364,44 @@ class TargetClient(Closing):
                 context=self._context(link, request.context),
                 memory_inputs=self._memories_of(link, request.memory_inputs),
                 memory_outputs=self._memories_of(link, request.memory_outputs),
+                state=self._state(link, state),
             )
             return self._session.ask(link, theirs, ContextProfiled, on_progress)
 
         return memoryview(self._session.through(profile).log)
+
+    # --- states -----------------------------------------------------------------------------------
+
+    def open_state(self, context: int, other: TargetState | None = None) -> TargetState:
+        """Open memory of the device for what a context, and those like it, remember: nothing yet, or what another state
+        does. It is lost with the connection, and with the server's process that has the device."""
+        if not self.server.get("states"):
+            raise TargetError("no_states", f"target {self.address} keeps no states, because it is older")
+
+        def opened(link: Link) -> TargetState:
+            request = OpenState(self._context(link, context), self._state(link, other))
+            return TargetState(link, self._session.ask(link, request, StateReady).state)
+
+        return self._session.through(opened)
+
+    def ask_state(self, state: TargetState, request: Callable[[int], object], reply: type[R]) -> R:
+        """Return the reply to a request, made of the server's handle of a state."""
+        return self._session.through(lambda link: self._session.ask(link, request(self._state(link, state)), reply))
+
+    def free_state(self, state: TargetState) -> None:
+        """Free a state, if the connection has not done that."""
+
+        def free(link: Link) -> None:
+            if link is state.link:
+                self._session.ask(link, FreeStates((state.handle,)), Done)
+
+        self._session.if_connected(free)
+
+    def _state(self, link: Link, state: TargetState | None) -> int:
+        """Return the server's handle of a state, 0 for none."""
+        if state is not None and state.link is not link:
+            raise TargetError("unknown_state", f"target {self.address}: the state is lost with its connection")
+        return 0 if state is None else state.handle
 
     # --- clocks and power -------------------------------------------------------------------------
 

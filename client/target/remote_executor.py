@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.client import TargetClient
+from gputune.client.target.remote_state import RemoteState
 from gputune.core.bounds import Blob
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.arrays import array_type
-from gputune.runtime.context.records import ContextHeader, TensorRecord
+from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.loading.model import open_any
 from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.profiling.levels import Level
@@ -90,18 +91,37 @@ class RemoteExecutor:
         `close`.
 
         Raises UnusableMemory for a handle without a descriptor, TargetError."""
+        return self._run(self.graph, inputs, outputs)
+
+    def open_state(self) -> RemoteState:
+        """Open memory there for what this graph, and those that remember the same, keep between inferences. Raises
+        TargetError."""
+        return RemoteState(self._client, self._context, self.graph)
+
+    def step_timed(
+        self, state: RemoteState, inputs: Values, outputs: Mapping[str, MemHandle] = NOTHING
+    ) -> tuple[dict[str, Array], int]:
+        """Run an inference that moves a state on, as run_timed does with what is not the state's."""
+        made = self._run(self.graph.beside_state, inputs, outputs, state.there, state.length)
+        state.length += 0 if self.graph.states is None else self.graph.states.tokens
+        return made
+
+    def _run(
+        self, graph: GraphRecord, inputs: Values, outputs: Mapping[str, MemHandle], *state: Any
+    ) -> tuple[dict[str, Array], int]:
+        """Run an inference with a state and its length, or without, on the inputs that `graph` has."""
         start = time.perf_counter_ns()
-        executed = self._client.execute_context(self._context, *self._given(inputs, outputs))
+        executed = self._client.execute_context(self._context, *self._given(inputs, outputs), *state)
         self.copied_bytes += executed.copied_bytes
         self.round_trip_ns.append(time.perf_counter_ns() - start)
-        wanted = {tensor.name for tensor in self.graph.outputs} - outputs.keys()
+        wanted = {tensor.name for tensor in graph.outputs} - outputs.keys()
         if set(executed.outputs) != wanted:
             raise self._nonsense(f"outputs {sorted(executed.outputs)} instead of {sorted(wanted)}")
         results = {
             tensor.name: outputs[tensor.name].view(tensor.dtype, tensor.shape)
             if tensor.name in outputs
             else self._array(tensor, executed.outputs[tensor.name])
-            for tensor in self.graph.outputs
+            for tensor in graph.outputs
         }
         return results, executed.elapsed_ns
 
@@ -126,12 +146,16 @@ class RemoteExecutor:
         compared: int = 0,
         title: str = "",
         outputs: Mapping[str, MemHandle] = NOTHING,
+        state: RemoteState | None = None,
     ) -> memoryview:
         """Return the log of so many inferences on the same inputs and outputs, given as for run_timed, as the target
-        has written it. level, compared, title: as of the message ProfileContext. Raises TargetError."""
+        has written it. level, compared, title: as of the message ProfileContext; state: is reset before each, which is
+        its first step. Raises TargetError."""
         arrays, here, there = self._given(inputs, outputs)
+        title = title[:TITLE_CHARACTERS]
         return self._client.profile_context(
-            ProfileContext(self._context, arrays, inferences, level, compared, title[:TITLE_CHARACTERS], here, there)
+            ProfileContext(self._context, arrays, inferences, level, compared, title, here, there),
+            state=None if state is None else state.there,
         )
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from gputune.server.protocol.messages import (
     ExecuteContext,
     ExecuteKernel,
     LoadContext,
+    OpenState,
     Ping,
     ProfileContext,
     Progress,
@@ -52,6 +53,7 @@ DEVICE_WORK = (
     LoadContext,
     ExecuteContext,
     ProfileContext,
+    OpenState,
     ProveFeatures,
 )
 """Requests that run code on the target, which may end a server."""

@@ -40,10 +40,10 @@ from gputune.runtime.backends.answers import in_order_of_time, timing_of
 from gputune.runtime.backends.base import Call
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
-from gputune.server.agent import messages
+from gputune.server.agent import message_parts, messages
 from gputune.server.agent.agent_connection import LOST, AgentConnection
 from gputune.server.agent.agent_proofs import AgentProofs
-from gputune.server.agent.messages import Given, Span
+from gputune.server.agent.message_parts import Given, Span
 from gputune.server.agent.state import AgentState
 
 log = logging.getLogger("gputune.server.agent")
@@ -193,7 +193,7 @@ class AgentBackend(Backend):
                 messages.Keep(kept.number, np.ascontiguousarray(reference.values).reshape(-1).view(np.uint8).data)
             )
         bounds = np.array(astuple(reference.bounds), "<f8").tobytes()
-        expected = messages.Expected(kept.number, reference.dtype, bounds)
+        expected = message_parts.Expected(kept.number, reference.dtype, bounds)
         answer: messages.Checked = self._ask(messages.Check(tuple(map(_guarded, (zone, *beside))), (expected,)))
         first, *others = map(_checked, answer.seen)
         (found,) = answer.found
@@ -251,7 +251,7 @@ class AgentBackend(Backend):
 
     def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
         timed = self._ask(messages.FirstLaunch(bound.kernel.handle.number, self._waits), started)
-        (timing,) = _timings([messages.Batch((0,), 1, True)], timed)
+        (timing,) = _timings([message_parts.Batch((0,), 1, True)], timed)
         return timing
 
     def time(self, bound: Bound, launches: int) -> Timing:
@@ -259,11 +259,11 @@ class AgentBackend(Backend):
         return timing
 
     def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:
-        sent: list[messages.Batch] = []
+        sent: list[message_parts.Batch] = []
         for batch in batches:
             if batch.evict_bytes is not None:
                 flusher = self._flusher(batch.evict_bytes or None)
-                sent.append(messages.Batch((flusher.kernel.handle.number,), 1, False))
+                sent.append(message_parts.Batch((flusher.kernel.handle.number,), 1, False))
             sent.append(_batch(batch.bound, batch.launches))
         enough = _ALL if math.isinf(enough_ns) else max(0, math.ceil(enough_ns))
         timed = self._ask(messages.TimePass(tuple(sent), enough))
@@ -311,12 +311,12 @@ def _span(buffer: Buffer, nbytes: int) -> Span:
     return Span(handle.number, offset, nbytes)
 
 
-def _guarded(zone: Zone) -> messages.Guarded:
+def _guarded(zone: Zone) -> message_parts.Guarded:
     span = _span(zone.buffer, zone.buffer.nbytes)
-    return messages.Guarded(span.buffer, span.offset, span.nbytes, zone.guard_bytes, zone.nbytes, zone.summed)
+    return message_parts.Guarded(span.buffer, span.offset, span.nbytes, zone.guard_bytes, zone.nbytes, zone.summed)
 
 
-def _checked(seen: messages.Seen) -> Checked:
+def _checked(seen: message_parts.Seen) -> Checked:
     return Checked(seen.crc32, Guards(seen.before, seen.before_distance, seen.after, seen.after_distance))
 
 
@@ -327,15 +327,15 @@ def _given(argument: Buffer | Scalar) -> Given:
     return Given(span.buffer, span.offset, span.nbytes, 0)
 
 
-def _batch(bound: Bound, launches: int) -> messages.Batch:
-    return messages.Batch(tuple(one.kernel.handle.number for one in bound.sequence), launches, True)
+def _batch(bound: Bound, launches: int) -> message_parts.Batch:
+    return message_parts.Batch(tuple(one.kernel.handle.number for one in bound.sequence), launches, True)
 
 
 def _times_of(data: Any) -> Times:
     return np.frombuffer(data, "<i8").reshape(-1, KINDS_OF_TIME).astype(np.int64)
 
 
-def _timings(sent: Sequence[messages.Batch], timed: messages.Timed) -> list[Timing]:
+def _timings(sent: Sequence[message_parts.Batch], timed: messages.Timed) -> list[Timing]:
     """Return the times of the batches that were run."""
     walls, times = np.frombuffer(timed.wall_ns, "<i8"), _times_of(timed.times)
     ends = np.cumsum([each.launches * len(each.bounds) for each in sent[: len(walls)]], dtype=np.int64)

@@ -19,10 +19,10 @@ from gputune.core.errors import BuildFailed, DeviceError, LaunchFailed, Malforme
 from gputune.runtime.arrays import array_type
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import ContextFile
-from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.contexts.needs import proved_needs
 from gputune.runtime.counters import MemoryCounters
-from gputune.runtime.executor import Executor
+from gputune.runtime.executor import DistantState, Executor, StateMemory
 from gputune.runtime.loading.executors import executor_on
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.levels import Level
@@ -32,7 +32,7 @@ from gputune.runtime.profiling.turns import in_turns
 from gputune.runtime.values import Value
 from gputune.server.agent import messages
 from gputune.server.agent.agent_connection import AgentLost
-from gputune.server.agent.backend import AgentBackend
+from gputune.server.agent.backend import AgentBackend, Handle
 
 Array = npt.NDArray[Any]
 UNMARKED = "an agent does not mark launches"
@@ -75,19 +75,45 @@ class AgentContext:
         """Run one inference; return its outputs, and its ns by the agent's clock. inputs: by name, arrays of exactly
         the bytes of each, or memory handles; into: memory handles, to which outputs are copied. Raises ValueError that
         names what is missing or does not fit; DeviceError."""
-        _check("input", self.graph.inputs, inputs, missing=True)
-        _check("output", self.graph.outputs, into)
+        return self._run(self.graph, inputs, into)
+
+    def open_state(self) -> StateOnAgent:
+        """Open memory there for what this graph, and those that remember the same, keep between inferences. Raises
+        DeviceError."""
+        return StateOnAgent(self._backend, self._handle, self.graph)
+
+    def step_timed(
+        self, state: StateMemory, inputs: Mapping[str, Value], into: Mapping[str, Value]
+    ) -> tuple[dict[str, Array], int]:
+        """Run an inference that moves a state on, as run_timed does with what is not the state's."""
+        assert isinstance(state, StateOnAgent) and self.graph.states is not None
+        made = self._run(self.graph.beside_state, inputs, into, state.handle.number, state.length)
+        state.length += self.graph.states.tokens
+        return made
+
+    def _run(
+        self,
+        graph: GraphRecord,
+        inputs: Mapping[str, Value],
+        into: Mapping[str, Value],
+        state: int = 0,
+        length: int = 0,
+    ) -> tuple[dict[str, Array], int]:
+        """Run an inference on the inputs that `graph` has, with a state behind so many rows, or without (0)."""
+        _check("input", graph.inputs, inputs, missing=True)
+        _check("output", graph.outputs, into)
         self.counters.begin()
         with ExitStack() as stack:
-            given = tuple(self._bytes_of(tensor, inputs[tensor.name], stack) for tensor in self.graph.inputs)
+            given = tuple(self._bytes_of(tensor, inputs[tensor.name], stack) for tensor in graph.inputs)
             recorded = self.recorder is not None
-            request = messages.RunContext(self._handle.number, given, recorded, self.persistent_kernels)
-            ran: messages.Ran = self._backend.ask(request, [tensor.nbytes for tensor in self.graph.outputs])
+            how = recorded, self.persistent_kernels, state, length
+            request = messages.RunContext(self._handle.number, given, *how)
+            ran: messages.Ran = self._backend.ask(request, [tensor.nbytes for tensor in graph.outputs])
         if not recorded and (self.persistent_kernels or not self.graph.persistent):
             self.last_form = ran.form
         outputs = {
             tensor.name: self._placed(tensor, data, into.get(tensor.name))
-            for tensor, data in zip(self.graph.outputs, ran.outputs, strict=True)
+            for tensor, data in zip(graph.outputs, ran.outputs, strict=True)
         }
         self.counters.end()
         return outputs, ran.elapsed_ns
@@ -155,6 +181,34 @@ class AgentContext:
 
     def _count(self, label: str, nbytes: int) -> None:
         self.counters.last[label].copied(nbytes, COPIED)
+
+
+class StateOnAgent(DistantState):
+    """Hold a state that an agent has."""
+
+    def __init__(
+        self, backend: AgentBackend, context: Handle, graph: GraphRecord, other: StateOnAgent | None = None
+    ) -> None:
+        """Open it for a loaded graph. other: a state that it begins like. Raises DeviceError."""
+        super().__init__(graph)
+        self._backend, self._context, self.handle = backend, context, backend.new_handle()
+        self.length = 0 if other is None else other.length
+        of = 0 if other is None else other.handle.number
+        backend.ask(messages.OpenState(self.handle.number, context.number, of))
+
+    def copy(self) -> StateOnAgent:
+        """Return another state that remembers the same. Raises DeviceError."""
+        return StateOnAgent(self._backend, self._context, self._graph, self)
+
+    def close(self) -> None:
+        """Have the agent free it."""
+        self.handle.free()
+
+    def _reset(self) -> None:
+        self._backend.ask(messages.ResetState(self.handle.number))
+
+    def _content(self, name: str, nbytes: int) -> Any:
+        return self._backend.ask(messages.ReadState(self.handle.number, name, nbytes)).data[0]
 
 
 def context_on(backend: Backend, file: ContextFile, graph: str | None, strict: bool) -> Executor | AgentContext:

@@ -18,13 +18,27 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from gputune.core.bounds import Amount, Blob, Bytes, Count, CText, Int32, Nanoseconds, Size, Within, in_files
+from gputune.core.bounds import Amount, Blob, Bytes, Count, CText, Nanoseconds, Size, Within, in_files
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.devices.settings import OF_THE_LOADER
 from gputune.runtime.profiling.records import Form
+from gputune.server.agent.message_parts import (
+    Arguments,
+    Batch,
+    Blobs,
+    Expected,
+    Found,
+    Guarded,
+    Handle,
+    Handles,
+    Seen,
+    Spans,
+    StateOrNone,
+    Texts,
+)
 
-AGENT_VERSION = 5
+AGENT_VERSION = 6
 """The protocol's number in both hellos."""
 
 SESSION_DIGITS = 32
@@ -39,96 +53,6 @@ TOLD_VARIABLES = tuple(
 )
 """Patterns of the names of those that an agent tells: they change code or time, or say whether compiled code is
 found."""
-
-Handle = Annotated[int, Within(1, 2**62)]
-Handles = Annotated[tuple[Handle, ...], Within(0, 4096)]
-Texts = Annotated[tuple[CText, ...], Within(0, 4096)]
-Blobs = Annotated[tuple[Blob, ...], Within(0, 1024)]
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Span:
-    """Name bytes of a buffer: so many from an offset."""
-
-    buffer: Handle
-    offset: Bytes
-    nbytes: Bytes
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Given:
-    """Give a kernel an argument: a span of a buffer, or the scalar where `buffer` is 0."""
-
-    buffer: Annotated[int, Within(0, 2**62)]
-    offset: Bytes
-    nbytes: Bytes
-    scalar: Int32
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Batch:
-    """Launch kernels that are bound, in their order, together so many times. counted: whether they are measured, and
-    not what passes other data through the caches before a batch that is."""
-
-    bounds: Handles
-    launches: Count
-    counted: bool
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Guarded:
-    """Name a span, of which `inside` bytes lie between two guards; the first has guard_bytes. summed: whether their
-    checksum is wanted."""
-
-    buffer: Handle
-    offset: Bytes
-    nbytes: Bytes
-    guard_bytes: Bytes
-    inside: Bytes
-    summed: bool
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Expected:
-    """Name kept data that have to lie between guards, and their type. bounds: limit, ordinary, relative and absolute of
-    runtime/backends/answers.py, as four float64."""
-
-    kept: Handle
-    dtype: str
-    bounds: Blob
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Seen:
-    """Say what a guarded span shows: the CRC-32, and the guards as in answers.py."""
-
-    crc32: Amount
-    before: Bytes
-    before_distance: Bytes
-    after: Bytes
-    after_distance: Bytes
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
-class Found:
-    """Say what is wrong, as answers.py does. maximum: a float64, or nothing."""
-
-    wrong: Bytes
-    poisoned: Bytes
-    first: Bytes
-    found: Blob
-    maximum: Blob
-
-
-Spans = Annotated[tuple[Span, ...], Within(0, 1024)]
-Arguments = Annotated[tuple[Given, ...], Within(0, 256)]
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -312,12 +236,43 @@ class LoadContext:
 @dataclass(frozen=True)
 class RunContext:
     """Run one inference on inputs in the graph's order. recorded: in the profile, if one is open; persistent: by
-    persistent kernels, if the context has them."""
+    persistent kernels, if the context has them. state: moves on by this, behind its first `length` rows, and what
+    belongs to it is neither among inputs nor among outputs. 0: none."""
 
     context: Handle
     inputs: Blobs
     recorded: bool
     persistent: bool
+    state: StateOrNone = 0
+    length: Count = 0
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class OpenState:
+    """Open a state for a context: of zeros, or as another one (0: none)."""
+
+    handle: Handle
+    context: Handle
+    other: StateOrNone = 0
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class ResetState:
+    """Have a state forget everything."""
+
+    state: Handle
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class ReadState:
+    """Return what is remembered for an input, of so many bytes."""
+
+    state: Handle
+    input: CText
+    nbytes: Bytes
 
 
 @in_files(closed=True)
@@ -488,6 +443,9 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         TimePass: Timed,
         LoadContext: Loaded,
         RunContext: Ran,
+        OpenState: Done,
+        ResetState: Done,
+        ReadState: Contents,
         BeginProfile: Done,
         EndProfile: Contents,
         SetVotes: Steered,

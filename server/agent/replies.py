@@ -57,6 +57,10 @@ def _contents(request: messages.Read, reply: messages.Contents) -> str:
     return _sizes(reply.data, [span.nbytes for span in request.spans])
 
 
+def _remembered(request: messages.ReadState, reply: messages.Contents) -> str:
+    return _sizes(reply.data, [request.nbytes])
+
+
 def _files(request: messages.ReadFiles, reply: messages.Contents) -> str:
     sizes = [len(each) for each in reply.data]
     if len(sizes) != len(request.paths):
@@ -107,6 +111,7 @@ _CHECKS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         messages.Check: _checked,
         messages.Harvest: _one,
         messages.EndProfile: _one,
+        messages.ReadState: _remembered,
         messages.FirstLaunch: _first,
         messages.TimePass: _passed,
     }

@@ -27,10 +27,13 @@ from gputune.server.protocol.messages import (
     Error,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     LoadContext,
+    OpenState,
     Progress,
     RegisterMemory,
     SetPerfProfile,
+    StateReady,
     Status,
     StatusReport,
     UploadBuffer,
@@ -38,7 +41,7 @@ from gputune.server.protocol.messages import (
 from gputune.server.sessions.jobs import Assignment, Client, Job
 from gputune.server.sessions.memory import Memory
 from gputune.server.sessions.session import Session, memory_of
-from gputune.server.worker.link import PutContext
+from gputune.server.worker.link import PutContext, PutState
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.supervisor import Supervisor
 
@@ -86,6 +89,7 @@ class Service:
             DownloadBuffer: lambda session, request: session.download(request.buffer),
             FreeBuffers: self._free_buffers,
             FreeContexts: self._free_contexts,
+            FreeStates: self._free_states,
         }
 
     # --- clients --------------------------------------------------------------------------------------
@@ -170,13 +174,15 @@ class Service:
         message = request
         held_bytes = client.cost(request_id) + sum(map(memory_of, sources.values()))
         session.hold(held_bytes)
-        if isinstance(request, LoadContext):
-            try:
+        try:
+            if isinstance(request, LoadContext):
                 handle, data = session.reserve_context(request)
-            except ProtocolError:
-                session.release(held_bytes)
-                raise
-            message = PutContext(handle, request, data)
+                message = PutContext(handle, request, data)
+            elif isinstance(request, OpenState):
+                message = PutState(session.reserve_state(), request.context, request.state)
+        except ProtocolError:
+            session.release(held_bytes)
+            raise
         cancelled = asyncio.get_running_loop().create_future()
         job = Job(client, session, request_id, request, message, held_bytes, cancelled, sources)
         self._jobs[client][request_id] = job
@@ -207,6 +213,11 @@ class Service:
     def _free_contexts(self, session: Session, request: FreeContexts) -> Done:
         done = session.free_contexts(request)
         self._forget((), request.contexts)
+        return done
+
+    def _free_states(self, session: Session, request: FreeStates) -> Done:
+        done = session.free_states(request)
+        self._forget((), request.states)
         return done
 
     def _forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> None:
@@ -247,10 +258,11 @@ class Service:
         held_back: set[Client] = self._held_back
         if self._workers.all_wait:  # with batches: one of those goes on
             held_back = held_back | (self._jobs.keys() - {job.client for job in self._paused})
-        job = self._fair_queue.first(held_back)
+        while (job := self._fair_queue.first(held_back)) is not None and self._workers.waits_for_batch(job.has_state):
+            held_back = held_back | {job.client}
         if job is None:
             return False
-        supervisor = self._paused.get(job) or self._workers.take(job.message)
+        supervisor = self._paused.get(job) or self._workers.take(job.message, job.has_state)
         if supervisor is None or (job in self._paused and not self._workers.go_on(supervisor)):
             return False
         self._fair_queue.next(held_back)
@@ -323,18 +335,24 @@ class Service:
 
     def _finish(self, job: Job, reply: Any) -> None:
         jobs = self._jobs.get(job.client)
-        self._let_go(job, loaded=isinstance(reply, ContextLoaded) and jobs is not None)
+        try:
+            self._let_go(job, None if jobs is None else reply)
+        except ProtocolError as error:  # there is no room for the state that it has opened
+            reply = as_message(error)
         if jobs is not None:
             del jobs[job.request_id]
             job.client.send(reply, job.request_id)
-        elif isinstance(job.message, PutContext):
-            self._forget((), (job.message.context,))
+        if (jobs is None or isinstance(reply, Error)) and isinstance(job.message, PutContext | PutState):
+            self._forget((), (job.message.handle,))
 
-    def _let_go(self, job: Job, loaded: bool = False) -> None:
-        """Free what a job that is over has taken; loaded: but for the context that it has loaded."""
+    def _let_go(self, job: Job, reply: Any = None) -> None:
+        """Free what a job that is over has taken, but for the context or state that its reply names. Raises
+        ProtocolError where that state does not go in, which is gone then."""
         job.session.release(job.held_bytes)
         if isinstance(job.message, PutContext):
-            job.session.context_loaded(job.message.context, loaded)
+            job.session.context_loaded(job.message.handle, isinstance(reply, ContextLoaded))
+        elif isinstance(job.message, PutState):
+            job.session.state_opened(job.message.handle, reply.nbytes if isinstance(reply, StateReady) else None)
 
     # --- what is going on -----------------------------------------------------------------------------
 
@@ -371,7 +389,7 @@ class Service:
 
 
 _MESSAGE_CHARACTERS = 4000
-_WHILE_STOPPING = (Status, Cancel, DownloadBuffer, FreeBuffers, FreeContexts)
+_WHILE_STOPPING = (Status, Cancel, DownloadBuffer, FreeBuffers, FreeContexts, FreeStates)
 
 
 def as_message(error: ProtocolError) -> Error:

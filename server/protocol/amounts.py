@@ -15,7 +15,9 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     ProfileContext,
+    ReadState,
     RegisterMemory,
     UploadBuffer,
 )
@@ -61,6 +63,10 @@ def _amounts(request: object) -> Iterator[tuple[str, int]]:
                 yield "inferences", request.inferences
         case FreeContexts():
             yield "contexts", len(request.contexts)
+        case ReadState():
+            yield "buffer_bytes", request.nbytes
+        case FreeStates():
+            yield "states", len(request.states)
     for variant in variants:
         yield "launches", len(variant.prepare)
         for size in (*variant.packed.values(), *variant.scratch.values()):

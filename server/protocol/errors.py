@@ -29,6 +29,7 @@ ERROR_NAMES: Mapping[str, str] = MappingProxyType(
         "unknown_buffer": "a buffer handle that this connection does not own (any more)",
         "unknown_memory": "a handle of registered memory that this connection does not own (any more)",
         "unknown_context": "a context handle that this connection does not own (any more)",
+        "unknown_state": "a state handle that this connection does not own (any more), or whose worker has ended",
         "not_on_this_connection": "memory cannot be registered over this connection, which is no local socket",
         "bad_descriptor": "a descriptor has come that no message asks for, or several with one message",
         "unusable_memory": "the descriptor that came is no memory that a device can be given safely",

@@ -24,7 +24,7 @@ class Limits:
     requests: Count = 64  # open requests of one connection
     buffer_bytes: Bytes = 1 << 30  # one buffer
     buffers: Count = 4096  # buffers of one connection
-    session_bytes: Bytes = 4 << 30  # all buffers, registered memories and queued requests of one connection
+    session_bytes: Bytes = 4 << 30  # all buffers, memories, states and queued requests of one connection
     total_bytes: Bytes = 1 << 40  # those of all connections, and frames under way; at most half of the machine's memory
     source_bytes: Bytes = 1 << 20  # the source text of one launch, UTF-8
     sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
@@ -40,6 +40,7 @@ class Limits:
     total_seconds: Count = 3600  # one request on the device, all its steps, inferences and new attempts together
     registered: Count = field(default=64, metadata=LATER)  # registered memories of one connection
     total_registered: Count = field(default=128, metadata=LATER)  # those of all connections; each takes a descriptor
+    states: Count = field(default=64, metadata=LATER)  # open states of one connection
 
 
 # for a link to a process of our own; `nesting` only keeps a defect from exhausting the stack

@@ -58,6 +58,7 @@ DEFAULT_PORT = 22598
 
 RequestId = Annotated[int, Within(1, 2**63 - 1)]
 Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
+StateOrNone = Annotated[int, Within(0, 2**63 - 1)]  # its handle, 0 for none
 
 # --- handshake ------------------------------------------------------------------------------------
 
@@ -87,7 +88,8 @@ class Welcome:
     """Tell that the server knows the token too, as the MAC shows, and is ready: its limits, its device's identity,
     itself (software, backend, the settings in its environment that change a driver's code or its time, `features`, the
     names of those that it can test, `no_contexts`, which says why it runs none and what to do, and is empty if it runs
-    them, and `instance`, which is another one each time the server is started). Older servers name less."""
+    them, `states`, whether it keeps states, and `instance`, which is another one each time the server is started).
+    Older servers name less."""
 
     limits: Limits
     device: Facts
@@ -176,19 +178,23 @@ class LoadContext:
 @dataclass(frozen=True)
 class ExecuteContext:
     """Run one inference: bytes of every input by name, or the registered memory that it lies in. Outputs are sent back
-    but for those that have a registered memory to be written to."""
+    but for those that have a registered memory to be written to. state: moves on by this inference, behind its first
+    `length` rows; what belongs to it is neither given nor sent back. 0: without."""
 
     context: Handle
     inputs: Blobs
     memory_inputs: Handles = field(default_factory=dict, metadata=LATER)
     memory_outputs: Handles = field(default_factory=dict, metadata=LATER)
+    state: StateOrNone = field(default=0, metadata=LATER)
+    length: Count = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True)
 class ProfileContext:
     """Run inferences on the same inputs, given as for ExecuteContext, and record them at a level of profiling (see
     runtime/profiling/records.py). compared: how many of these take turns with inferences that are not recorded, so that
-    the log says what that costs; title: what the log calls the context."""
+    the log says what that costs; title: what the log calls the context; state: is reset before each inference, 0
+    without."""
 
     context: Handle
     inputs: Blobs
@@ -198,6 +204,7 @@ class ProfileContext:
     title: Annotated[str, Within(0, 200)] = ""
     memory_inputs: Handles = field(default_factory=dict)
     memory_outputs: Handles = field(default_factory=dict)
+    state: StateOrNone = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -213,6 +220,40 @@ class FreeContexts:
     """Free contexts."""
 
     contexts: Annotated[tuple[Handle, ...], Within(0, 4096)]
+
+
+@dataclass(frozen=True)
+class OpenState:
+    """Open memory of the device for what a context's graph, and those like it, remember between inferences: nothing
+    yet, or what another state does (0: none). It never leaves the device but by ReadState, lives until it is freed or
+    the connection ends, and is lost with a worker that crashes. Older servers do not know this and the next three: send
+    them only where Welcome says `states`."""
+
+    context: Handle
+    state: StateOrNone = 0
+
+
+@dataclass(frozen=True)
+class ResetState:
+    """Have a state forget everything."""
+
+    state: Handle
+
+
+@dataclass(frozen=True)
+class ReadState:
+    """Ask for what is remembered for an input, of so many bytes."""
+
+    state: Handle
+    input: Key
+    nbytes: Bytes
+
+
+@dataclass(frozen=True)
+class FreeStates:
+    """Free states."""
+
+    states: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
 
 @dataclass(frozen=True)
@@ -315,6 +356,14 @@ class ContextExecuted:
 
 
 @dataclass(frozen=True)
+class StateReady:
+    """Name a new state by its handle, and its bytes of device memory."""
+
+    state: Handle
+    nbytes: Bytes
+
+
+@dataclass(frozen=True)
 class ContextProfiled:
     """Bring a whole profile log (runtime/profiling/log.py), whose host is the target."""
 
@@ -360,6 +409,10 @@ _REQUESTS: Mapping[type, tuple[str, type]] = {
     ProfileContext: ("profile_context", ContextProfiled),
     FreeContexts: ("free_contexts", Done),
     SetPerfProfile: ("set_perf_profile", PerfProfileSet),
+    OpenState: ("open_state", StateReady),
+    ResetState: ("reset_state", Done),
+    ReadState: ("read_state", BufferData),
+    FreeStates: ("free_states", Done),
     ProveFeatures: ("prove_features", FeaturesProven),
 }
 """What each request is called where requests are counted, and what answers it."""
@@ -367,3 +420,13 @@ REPLIES: Mapping[type, type] = MappingProxyType({kind: reply for kind, (_, reply
 KINDS: Mapping[type, str] = MappingProxyType({kind: name for kind, (name, _) in _REQUESTS.items()})
 FROM_CLIENT: tuple[type, ...] = (Hello, Proof, *REPLIES)
 FROM_SERVER: tuple[type, ...] = (Hello, Welcome, Progress, *dict.fromkeys(REPLIES.values()), Error)
+
+
+def states_of(request: object) -> tuple[Handle, ...]:
+    """Return the handles of the states that a request is about, but for those that it frees."""
+    match request:
+        case ResetState() | ReadState():
+            return (request.state,)
+        case OpenState() | ExecuteContext() | ProfileContext():
+            return (request.state,) if request.state else ()
+    return ()

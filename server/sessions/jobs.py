@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gputune.core.bounds import Blob
-from gputune.server.protocol.messages import Progress
+from gputune.server.protocol.messages import OpenState, Progress, states_of
 from gputune.server.sessions.session import Materials, Session
 
 
@@ -48,6 +48,11 @@ class Job:
     def materials(self) -> Materials:
         """Return what it needs on the device, as it is now. Raises ProtocolError when something is gone."""
         return replace(self.session.materials(self.request), sources=self.sources)
+
+    @property
+    def has_state(self) -> bool:
+        """Return whether it opens a state or is about one."""
+        return isinstance(self.request, OpenState) or bool(states_of(self.request))
 
     def progress(self, message: Progress) -> None:
         self.client.send(message, self.request_id)

@@ -29,11 +29,14 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     LoadContext,
     MemoryReady,
+    OpenState,
     ProfileContext,
     RegisterMemory,
     UploadBuffer,
+    states_of,
 )
 from gputune.server.sessions.memory import Memory
 
@@ -53,11 +56,12 @@ class Registered:
 @dataclass(frozen=True)
 class Materials:
     """Hold what a request names: buffers, registered memories and contexts by handle, contexts as they are loaded with
-    their bytes, and source texts by their hash."""
+    their bytes, source texts by their hash, and states, which only a worker has."""
 
     buffers: Mapping[Handle, Blob | Registered] = field(default_factory=dict)
     contexts: Mapping[Handle, tuple[LoadContext, Blob]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    states: tuple[Handle, ...] = ()
 
 
 @dataclass
@@ -72,7 +76,7 @@ class _Context:
 class Session:
     """Hold the belongings of one client. Handles come from `handles`, which all sessions share.
 
-    bytes: what buffers, registered memories, contexts, source texts and queued requests take; never more than
+    bytes: what buffers, registered memories, contexts, states, source texts and queued requests take; never more than
     limits.session_bytes, and a part of `memory`. Every method raises ProtocolError.
     """
 
@@ -84,6 +88,7 @@ class Session:
         self._buffers: dict[Handle, memoryview] = {}
         self._registered: dict[Handle, Registered] = {}
         self._contexts: dict[Handle, _Context] = {}
+        self._states: dict[Handle, int | None] = {}  # bytes of device memory, of those that are open
         self._sources: OrderedDict[str, str] = OrderedDict()
 
     # --- memory ---------------------------------------------------------------------------------------
@@ -106,6 +111,7 @@ class Session:
         """Let everything go but what is in the worker's hands, which counts until that is done with it."""
         self.free_buffers(FreeBuffers((*self._buffers, *self._registered)))
         self.free_contexts(FreeContexts(tuple(handle for handle, one in self._contexts.items() if one.loaded)))
+        self.free_states(FreeStates(tuple(handle for handle, nbytes in self._states.items() if nbytes is not None)))
         while self._sources:
             self.release(memory_of(self._sources.popitem()[1]))
 
@@ -219,11 +225,45 @@ class Session:
             raise ProtocolError("unknown_context", message, {"context": handle})
         return context
 
+    # --- states ---------------------------------------------------------------------------------------
+
+    def reserve_state(self) -> Handle:
+        """Return the handle of a state that is going to be opened, and can be used once it is `state_opened`."""
+        if len(self._states) >= self._limits.states:
+            raise self._full("states", self._limits.states)
+        handle = next(self._handles)
+        self._states[handle] = None
+        return handle
+
+    def state_opened(self, handle: Handle, nbytes: int | None) -> None:
+        """Count the bytes of the reserved state. If there are none, because it could not be opened, or they do not go
+        in, it is gone."""
+        del self._states[handle]
+        if nbytes is not None:
+            self.hold(nbytes)
+            self._states[handle] = nbytes
+
+    def free_states(self, request: FreeStates) -> Done:
+        """Free all of these states, or none when one is unknown."""
+        for handle in request.states:
+            self._bytes_of_state(handle)
+        for handle in set(request.states):
+            self.release(self._bytes_of_state(handle))
+            del self._states[handle]
+        return Done()
+
+    def _bytes_of_state(self, handle: Handle) -> int:
+        if (nbytes := self._states.get(handle)) is None:
+            message = f"this connection has no state {handle} (any more)"
+            raise ProtocolError("unknown_state", message, {"state": handle})
+        return nbytes
+
     # --- requests -------------------------------------------------------------------------------------
 
     def materials(self, request: object) -> Materials:
-        """Return the buffers and contexts that the request names, as they are now."""
+        """Return the buffers, contexts and states that the request names, as they are now."""
         buffers: Mapping[Handle, Blob | Registered] = {}
+        contexts: Mapping[Handle, tuple[LoadContext, Blob]] = {}
         match request:
             case ProfileKernel():
                 buffers = {handle: self.buffer(handle) for handle in (*request.buffers.values(), request.reference)}
@@ -233,8 +273,14 @@ class Session:
                 context = self._context(request.context)
                 named = (*request.memory_inputs.values(), *request.memory_outputs.values())
                 buffers = {handle: self.registered(handle) for handle in named}
-                return Materials(buffers, {request.context: (context.request, context.data)})
-        return Materials(buffers)
+                contexts = {request.context: (context.request, context.data)}
+            case OpenState():
+                context = self._context(request.context)
+                contexts = {request.context: (context.request, context.data)}
+        states = states_of(request)
+        for handle in states:
+            self._bytes_of_state(handle)
+        return Materials(buffers, contexts, states=states)
 
     def without_sources(self, request: T) -> tuple[T, dict[str, str]]:
         """Return the request with the source texts taken out of its launches, and every text that they name, once. New
@@ -276,8 +322,8 @@ class Session:
 
     @property
     def handles(self) -> tuple[Iterable[Handle], Iterable[Handle]]:
-        """Return the handles of all buffers, registered memories among them, and of all contexts."""
-        return (*self._buffers, *self._registered), self._contexts.keys()
+        """Return the handles of all buffers, registered memories among them, and of all contexts and states."""
+        return (*self._buffers, *self._registered), (*self._contexts, *self._states)
 
     def _full(self, limit: str, allowed: int) -> ProtocolError:
         what = f"free some {limit} first; on this connection there would be"

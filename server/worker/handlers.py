@@ -23,15 +23,16 @@ from gputune.core.launches import Launch
 from gputune.runtime.arrays import array_type
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import context_of
+from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import lost
-from gputune.runtime.executor import Executor
+from gputune.runtime.executor import Executor, StateMemory
 from gputune.runtime.measuring import launching, measuring
 from gputune.runtime.measuring.building import Ahead
 from gputune.runtime.measuring.watcher import Cancelled
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.values import Value
+from gputune.runtime.values import Array, Value
 from gputune.server.agent.contexts import AgentContext, context_on
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
@@ -45,6 +46,8 @@ log = logging.getLogger("gputune.server.worker")
 
 T = TypeVar("T")
 Loaded = Executor | AgentContext
+Ran = tuple[dict[str, Array], int]
+Run = Callable[[Mapping[str, Value], Mapping[str, Value]], Ran]
 MESSAGE_CHARACTERS = 4000
 WARNINGS_AT_MOST = 20
 PROGRESS_SECONDS = 1.0
@@ -68,6 +71,7 @@ class Handlers:
         self._buffers: dict[int, Buffer] = {}
         self._memories: dict[int, MemHandle] = {}
         self._contexts: dict[int, Loaded] = {}
+        self._states: dict[int, StateMemory] = {}
         self._beside = link.PutBeside({})
         self._ahead: Ahead | None = None
         self._by_message: Mapping[type, Callable[[Any], object]] = {
@@ -76,10 +80,13 @@ class Handlers:
             messages.ExecuteKernel: self.execute_kernel,
             messages.ExecuteContext: self.execute_context,
             messages.ProfileContext: self.profile_context,
+            messages.ResetState: self.reset_state,
+            messages.ReadState: self.read_state,
             messages.ProveFeatures: self.prove_features,
             link.PutBuffer: self.put_buffer,
             link.PutMemory: self.put_memory,
             link.PutContext: self.put_context,
+            link.PutState: self.put_state,
             link.Forget: self.forget,
             link.BuildPrograms: self.build_programs,
             link.CompileAhead: self.compile_ahead,
@@ -138,7 +145,7 @@ class Handlers:
         inputs, into = self._values(executor, request)
         self._page.begin("launching", None, self._limits.request_seconds)
         with _named_value_errors():
-            outputs, elapsed_ns = executor.run_timed(inputs, into)
+            outputs, elapsed_ns = self._run(executor, request.state, request.length)(inputs, into)
         content: dict[str, Blob] = {
             name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items() if name not in into
         }
@@ -164,8 +171,15 @@ class Handlers:
 
         self._page.begin("launching", None, self._limits.request_seconds)
         log = io.BytesIO()
+        run = self._run(executor, request.state, 0)
+
+        def infer() -> int:
+            if request.state:
+                self._state(request.state).reset()
+            return run(inputs, into)[1]
+
         asked = (
-            lambda: executor.run_timed(inputs, into)[1],
+            infer,
             request.inferences,
             after,
             request.compared,
@@ -178,6 +192,18 @@ class Handlers:
                 with Profiler(log, request.level) as profiler:
                     profiler.profile(executor, *asked)
         return messages.ContextProfiled(log.getbuffer())
+
+    # --- states ---------------------------------------------------------------------------------------
+
+    def reset_state(self, request: messages.ResetState) -> messages.Done:
+        self._state(request.state).reset()
+        return messages.Done()
+
+    def read_state(self, request: messages.ReadState) -> messages.BufferData:
+        with _named_value_errors():
+            return messages.BufferData(self._state(request.state).read(request.input, "uint8", (request.nbytes,)).data)
+
+    # --- the device -----------------------------------------------------------------------------------
 
     def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
         """Let a process of its own ask the device, which must not die of that here."""
@@ -208,8 +234,17 @@ class Handlers:
         self._contexts[request.context] = executor
         return messages.ContextLoaded(request.context, executor.computes, _some(executor.warnings), executor.load_ns)
 
+    def put_state(self, request: link.PutState) -> messages.StateReady:
+        with _named_value_errors():
+            executor = self._context(request.context)
+            state = self._state(request.other).copy() if request.other else executor.open_state()
+        self._states[request.state] = state
+        return messages.StateReady(request.state, state.nbytes)
+
     def forget(self, request: link.Forget) -> messages.Done:
         for handle in request.contexts:
+            if (state := self._states.pop(handle, None)) is not None:
+                state.close()
             if (executor := self._contexts.pop(handle, None)) is not None:
                 executor.close()
         for handle in request.buffers:
@@ -283,7 +318,25 @@ class Handlers:
         """Return what an inference is given, and where its outputs shall be. Raises ProtocolError."""
         inputs: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_inputs.items()}
         into: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_outputs.items()}
-        return {**_arrays(executor, request.inputs, elsewhere=inputs), **inputs}, into
+        return {**_arrays(_given(executor, request.state), request.inputs, elsewhere=inputs), **inputs}, into
+
+    def _run(self, executor: Loaded, state: int, length: int) -> Run:
+        """Return what runs inferences, with a state behind its first `length` rows, or without (0)."""
+        if not state:
+            return executor.run_timed
+        memory = self._state(state)
+
+        def step(inputs: Mapping[str, Value], into: Mapping[str, Value]) -> Ran:
+            if memory.length != length:
+                memory.rewind(length)
+            return executor.step_timed(memory, inputs, into)
+
+        return step
+
+    def _state(self, handle: int) -> StateMemory:
+        if handle not in self._states:
+            raise ProtocolError("unknown_state", f"the worker has no state {handle}", {"state": handle})
+        return self._states[handle]
 
     def _context(self, handle: int) -> Loaded:
         if handle not in self._contexts:
@@ -298,20 +351,29 @@ def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
     return replace(launch, source=sources[launch.source_sha256])
 
 
+def _given(executor: Loaded, state: int) -> GraphRecord:
+    """Return a graph with the inputs that an inference is given: with a state, those beside it. Raises
+    ProtocolError."""
+    graph = executor.graph
+    if state and graph.states is None:
+        raise ProtocolError("bad_message", f"graph {graph.name!r} has no state")
+    return graph.beside_state if state else graph
+
+
 def _arrays(
-    executor: Loaded, blobs: Mapping[str, Blob], elsewhere: Collection[str] = ()
+    graph: GraphRecord, blobs: Mapping[str, Blob], elsewhere: Collection[str] = ()
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError
     (bad_message) naming the one that does not fit."""
     if twice := sorted(set(elsewhere) & blobs.keys()):
         raise ProtocolError("bad_message", f"input {twice[0][:200]!r} is given both as bytes and as registered memory")
-    tensors = {tensor.name: tensor for tensor in executor.graph.inputs if tensor.name not in elsewhere}
+    tensors = {tensor.name: tensor for tensor in graph.inputs if tensor.name not in elsewhere}
     for name in [*blobs, *tensors]:
         if name not in tensors or name not in blobs:
             what = "has no" if name not in tensors else "needs the"
             inputs = shortened(tensors)
             raise ProtocolError(
-                "bad_message", f"graph {executor.graph.name!r} {what} input {name[:200]!r}; its inputs are {inputs}"
+                "bad_message", f"graph {graph.name!r} {what} input {name[:200]!r}; its inputs are {inputs}"
             )
         got, tensor = memoryview(blobs[name]).nbytes, tensors[name]
         if got != tensor.nbytes:

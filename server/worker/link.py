@@ -29,6 +29,9 @@ from gputune.server.protocol.messages import (
     LoadContext,
     ProfileContext,
     ProveFeatures,
+    ReadState,
+    ResetState,
+    StateOrNone,
 )
 
 DEVICE_LOST = 75
@@ -77,10 +80,31 @@ class PutContext:
     request: LoadContext
     data: Blob
 
+    @property
+    def handle(self) -> Handle:
+        """Return what it makes known."""
+        return self.context
+
+
+@dataclass(frozen=True)
+class PutState:
+    """Open a state that later requests know by this handle: of a context, of zeros or as another one (0: none).
+    Answered as OpenState is, but without a new handle: StateReady repeats this one."""
+
+    state: Handle
+    context: Handle
+    other: StateOrNone
+
+    @property
+    def handle(self) -> Handle:
+        """Return what it makes known."""
+        return self.state
+
 
 @dataclass(frozen=True)
 class Forget:
-    """Free buffers, memories among them, and contexts; handles that are not known are passed over. Answered by Done."""
+    """Free buffers, memories among them, and contexts, states among them; handles that are not known are passed over.
+    Answered by Done."""
 
     buffers: tuple[Handle, ...]
     contexts: tuple[Handle, ...]
@@ -133,7 +157,16 @@ class PutBeside:
     ahead: int | None = None
 
 
-REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext, ProveFeatures)
+REQUESTS = (
+    CompileKernel,
+    ProfileKernel,
+    ExecuteKernel,
+    ExecuteContext,
+    ProfileContext,
+    ResetState,
+    ReadState,
+    ProveFeatures,
+)
 # the worker is our own process, so the link has no limits of its own
 LINK_LIMITS = UNLIMITED
 TO_WORKER = codec.registry(
@@ -142,6 +175,7 @@ TO_WORKER = codec.registry(
         PutBuffer,
         PutMemory,
         PutContext,
+        PutState,
         Forget,
         BuildPrograms,
         CompileAhead,

@@ -69,13 +69,13 @@ class Workers:
 
     # --- which of them ----------------------------------------------------------------------------------
 
-    def take(self, request: Any) -> Supervisor | None:
-        """Return the supervisor that serves a request now, by `run`; None while others have to come to an end
-        before."""
+    def take(self, request: Any, has_state: bool = False) -> Supervisor | None:
+        """Return the supervisor that serves a request now, by `run`; None while others have to come to an end before.
+        has_state: the first worker has all states, and is never ended for being idle."""
         alone = not isinstance(request, CompileKernel)
         active = [busy for one, busy in self._busy.items() if one not in self._paused]
         if not active:
-            taken = self._for_anything()
+            taken = self._for_anything() if not has_state else None if self.first in self._busy else self.first
         elif alone or any(active) or self._full:
             return None
         else:
@@ -96,6 +96,11 @@ class Workers:
             self._more[taken] = None
             self._others.add(taken)
         return taken
+
+    def waits_for_batch(self, has_state: bool) -> bool:
+        """Return whether a request about a state has to wait, because a batch that has yielded the device keeps the
+        worker."""
+        return has_state and self.first in self._paused
 
     @property
     def room(self) -> bool:

@@ -22,7 +22,7 @@ from gputune.core.launches import OUTPUT
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import Limits
-from gputune.server.protocol.messages import REPLIES, ContextLoaded, Done, Error, Progress
+from gputune.server.protocol.messages import REPLIES, ContextLoaded, Done, Error, Progress, StateReady
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials, Registered
 from gputune.server.worker.link import (
@@ -32,6 +32,7 @@ from gputune.server.worker.link import (
     PutBuffer,
     PutContext,
     PutMemory,
+    PutState,
     WorkerReady,
 )
 from gputune.server.workers.compiler import Compiler, with_what_it_took
@@ -49,11 +50,12 @@ _UNFINISHED = ("cancelled", "internal_error")  # errors of a batch that may have
 
 @dataclass
 class _Handles:
-    """Note the handles of buffers, registered memories among them, and contexts that the worker knows, and those of
-    them that it can forget; fresh: nothing was asked of it yet."""
+    """Note the handles of buffers, registered memories among them, contexts and states that the worker knows, and
+    those of them that it can forget, states among contexts; fresh: nothing was asked of it yet."""
 
     buffers: set[Handle] = field(default_factory=set)
     contexts: set[Handle] = field(default_factory=set)
+    states: set[Handle] = field(default_factory=set)
     freed_buffers: set[Handle] = field(default_factory=set)
     freed_contexts: set[Handle] = field(default_factory=set)
     fresh: bool = True
@@ -180,10 +182,10 @@ class Supervisor:
 
     def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
         """Note that these handles are not used any more, and say whether the worker knows any of them. It is told then
-        at the next occasion."""
+        at the next occasion. contexts: and states."""
         known = self._known
         known.freed_buffers |= known.buffers.intersection(buffers)
-        known.freed_contexts |= known.contexts.intersection(contexts)
+        known.freed_contexts |= (known.contexts | known.states).intersection(contexts)
         return bool(known.freed_buffers or known.freed_contexts)
 
     def ask_to_yield(self) -> None:
@@ -272,13 +274,18 @@ class Supervisor:
         return replace(death, agent=self._agent) if death.agent else death
 
     def _renew(self) -> None:
-        """Put the copies on the device there again before the next request that names them: they may be damaged."""
-        self.forget(self._known.buffers, self._known.contexts)
+        """Put the copies on the device there again before the next request that names them: they may be damaged.
+        States are lost."""
+        self.forget(self._known.buffers, self._known.contexts | self._known.states)
 
     async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: OnProgress) -> Any:
         """Return the reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
         known, materials = self._known, work.materials()
         await self._tell_freed(worker, known)
+        for handle in materials.states:
+            if handle not in known.states:
+                what = f"state {handle} is lost with the worker that had it on the device: open another one"
+                raise ProtocolError("unknown_state", what, {"state": handle})
         puts = [
             *((known.buffers, handle, _put_of(handle, data)) for handle, data in materials.buffers.items()),
             *((known.contexts, handle, PutContext(handle, *how)) for handle, how in materials.contexts.items()),
@@ -297,8 +304,9 @@ class Supervisor:
             beside = PutBeside(dict(materials.sources), dict(work.programs), first)
             await self._ask(worker, beside, work.cancelled)
         known.fresh = False
-        if isinstance(request, PutContext):
-            return await self._put(worker, known.contexts, request.context, request, work)
+        if isinstance(request, PutContext | PutState):
+            there = known.contexts if isinstance(request, PutContext) else known.states
+            return await self._put(worker, there, request.handle, request, work)
         if compiler is not None and first is not None:
             return await self._ask_both(worker, compiler, first, work, request, materials, progress)
         return await self._ask(worker, request, work.cancelled, progress)
@@ -349,6 +357,7 @@ class Supervisor:
         if buffers or contexts:
             known.buffers -= buffers
             known.contexts -= contexts
+            known.states -= contexts
             known.freed_buffers, known.freed_contexts = set(), set()
             await self._ask(worker, Forget(tuple(buffers), tuple(contexts)))
 
@@ -362,7 +371,8 @@ class Supervisor:
         if cancelled is not None:
             _go_on_unless(cancelled)
         reply = await watched(worker, message, self._limits, self._until, cancelled, progress)
-        expected = ContextLoaded if isinstance(message, PutContext) else REPLIES.get(type(message), Done)
+        made = {PutContext: ContextLoaded, PutState: StateReady}
+        expected = made.get(type(message)) or REPLIES.get(type(message), Done)
         if not isinstance(reply, (expected, Error)):
             raise _nonsense(worker, f"{type(reply).__name__} in reply to {type(message).__name__}")
         return reply

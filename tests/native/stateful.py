@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.context.states import FIXED, StatePair, StateRecord, TokenAxis
@@ -15,18 +16,25 @@ PAIRS = ("a", "b")
 
 
 def stateful_context(
-    path: Path, graphs: Mapping[str, int], axis: int = 0, row: int = ELEMENTS // CAPACITY, capacity: int = CAPACITY
+    path: Path,
+    graphs: Mapping[str, int],
+    axis: int = 0,
+    row: int = ELEMENTS // CAPACITY,
+    capacity: int = CAPACITY,
+    source: str = SOURCE,
+    device: DeviceIdentity = DEVICE,
 ) -> Path:
     """Graphs, by name, that add so many rows to a state; 0: to a fixed one. Each computes next a = 2 x, next b = 2 a
-    and y = 2 b. One that grows also gives twice the length. axis: of the rows; row: elements of one."""
+    and y = 2 b. One that grows also gives twice the length on the device of the library. axis: of the rows; row:
+    elements of one; source: of a kernel that doubles floats."""
     shape = (capacity, row) if axis == 0 else (row, capacity)
-    records = [_graph(name, tokens, axis, shape) for name, tokens in graphs.items()]
-    programs = (ProgramRecord(SOURCE.encode(), SOURCE, ""),)
-    write_context(path, Context(records, programs, (), DEVICE.to_dict(), "fake", {}, {}, True))
+    records = [_graph(name, tokens, axis, shape, device is DEVICE) for name, tokens in graphs.items()]
+    programs = (ProgramRecord(source.encode(), source, ""),)
+    write_context(path, Context(records, programs, (), device.to_dict(), "fake", {}, {}, True))
     return path
 
 
-def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int]) -> GraphRecord:
+def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int], doubles_length: bool) -> GraphRecord:
     rows = (tokens or 1, ELEMENTS // (tokens or 1))
     inputs = [TensorRecord("x", rows), *(TensorRecord(pair, shape, memory_type="memhandle") for pair in PAIRS)]
     outputs = [TensorRecord("y", rows)]
@@ -34,6 +42,7 @@ def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int]) -> GraphRe
     stages = [(0, 1), (1, 2), (2, 0)]  # from inputs to outputs
     if tokens:
         inputs.append(TensorRecord("length", (), "int32"))
+    if tokens and doubles_length:
         outputs.append(TensorRecord("twice the length", (), "int32"))
         stages.append((3, 3))
     kept = 4 * shape[0] * shape[1]

@@ -21,14 +21,24 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     ProfileContext,
+    ReadState,
     UploadBuffer,
 )
 
 from .full import full_headers
 
 TIGHT = Limits(  # what the example messages need
-    source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1, buffers=2, contexts=1, inferences=20
+    source_bytes=46,
+    variants=2,
+    samples=7,
+    buffer_bytes=4096,
+    launches=1,
+    buffers=2,
+    contexts=1,
+    states=2,
+    inferences=20,
 )
 
 
@@ -53,6 +63,8 @@ def test_the_examples_are_just_within_tight_limits(examples: list[Any]) -> None:
         (ProfileContext, "inferences"),
         (FreeBuffers, "buffers"),
         (FreeContexts, "contexts"),
+        (FreeStates, "states"),
+        (ReadState, "buffer_bytes"),
     ],
 )
 def test_one_less_is_refused_by_name(kind: type, limit: str, by_kind: dict[type, Any]) -> None:

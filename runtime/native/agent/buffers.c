@@ -7,7 +7,8 @@
 enum { MOST_OBJECTS = 1 << 16 };
 
 gputune_code object_of(session *session, uint64_t handle, object_kind kind, object **found, gputune_error *error) {
-    static const char *const names[] = {"nothing", "buffer", "program", "bound kernel", "kept data", "context"};
+    static const char *const names[] = {"nothing", "buffer", "program", "bound kernel", "kept data", "context",
+                                        "state"};
     const bool known = handle && handle <= session->object_count;
     *found = known ? &session->objects[handle - 1] : NULL;
     if (known && (*found)->kind == kind) return GPUTUNE_OK;
@@ -67,12 +68,13 @@ static void drop(session *session, object *gone) {
     case BOUND: release_prepared(session, gone->prepared); break;
     case KEPT: free((void *)(uintptr_t)gone->kept.data); break;
     case CONTEXT: gputune_unload(gone->graph); break;
+    case STATE: gputune_close_state(gone->state); break;
     }
     *gone = (object){.kind = NOTHING};
 }
 
 void forget_all(session *session) {
-    for (object_kind kind = CONTEXT; kind > NOTHING; kind--) /* kernels before what they have */
+    for (object_kind kind = STATE; kind > NOTHING; kind--) /* kernels before what they have */
         for (size_t i = 0; i < session->object_count; i++)
             if (session->objects[i].kind == kind) drop(session, &session->objects[i]);
     free(session->objects);

@@ -212,12 +212,36 @@ static const form LOAD_CONTEXT_MESSAGE_FORM = {
     }};
 
 static const form RUN_CONTEXT_MESSAGE_FORM = {
-    .what = "RunContext", .row_bytes = sizeof(run_context_message), .least_bytes = 40,
-    .is_closed = true, .count = 4, .fields = (const field[]){
+    .what = "RunContext", .row_bytes = sizeof(run_context_message), .least_bytes = 55,
+    .is_closed = true, .count = 6, .fields = (const field[]){
         {"context", A_NUMBER, IN(run_context_message, context)},
         {"inputs", BLOBS, MANY(run_context_message, inputs, inputs_count)},
         {"recorded", A_FLAG, IN(run_context_message, recorded)},
         {"persistent", A_FLAG, IN(run_context_message, persistent)},
+        {"state", A_NUMBER, IN(run_context_message, state)},
+        {"length", A_NUMBER, IN(run_context_message, length)},
+    }};
+
+static const form OPEN_STATE_MESSAGE_FORM = {
+    .what = "OpenState", .row_bytes = sizeof(open_state_message), .least_bytes = 25,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"handle", A_NUMBER, IN(open_state_message, handle)},
+        {"context", A_NUMBER, IN(open_state_message, context)},
+        {"other", A_NUMBER, IN(open_state_message, other)},
+    }};
+
+static const form RESET_STATE_MESSAGE_FORM = {
+    .what = "ResetState", .row_bytes = sizeof(reset_state_message), .least_bytes = 8,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"state", A_NUMBER, IN(reset_state_message, state)},
+    }};
+
+static const form READ_STATE_MESSAGE_FORM = {
+    .what = "ReadState", .row_bytes = sizeof(read_state_message), .least_bytes = 23,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"state", A_NUMBER, IN(read_state_message, state)},
+        {"input", A_TEXT, IN(read_state_message, input)},
+        {"nbytes", A_NUMBER, IN(read_state_message, nbytes)},
     }};
 
 static const char *const LEVELS[] = {"basic", "detailed", NULL};
@@ -361,6 +385,9 @@ const form *const MESSAGES[] = {
     [TIME_PASS_MESSAGE] = &TIME_PASS_MESSAGE_FORM,
     [LOAD_CONTEXT_MESSAGE] = &LOAD_CONTEXT_MESSAGE_FORM,
     [RUN_CONTEXT_MESSAGE] = &RUN_CONTEXT_MESSAGE_FORM,
+    [OPEN_STATE_MESSAGE] = &OPEN_STATE_MESSAGE_FORM,
+    [RESET_STATE_MESSAGE] = &RESET_STATE_MESSAGE_FORM,
+    [READ_STATE_MESSAGE] = &READ_STATE_MESSAGE_FORM,
     [BEGIN_PROFILE_MESSAGE] = &BEGIN_PROFILE_MESSAGE_FORM,
     [END_PROFILE_MESSAGE] = &END_PROFILE_MESSAGE_FORM,
     [SET_VOTES_MESSAGE] = &SET_VOTES_MESSAGE_FORM,

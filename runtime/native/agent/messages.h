@@ -5,14 +5,14 @@
 
 #include "files/reading.h"
 
-enum { AGENT_VERSION = 5 };
+enum { AGENT_VERSION = 6 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, BEGIN_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE,
     ALLOCATE_MESSAGE, FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE,
     KEEP_MESSAGE, CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
-    LOAD_CONTEXT_MESSAGE, RUN_CONTEXT_MESSAGE, BEGIN_PROFILE_MESSAGE, END_PROFILE_MESSAGE, SET_VOTES_MESSAGE,
-    VOTE_MESSAGE, GREETING_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE,
-    BUILT_MESSAGE, TIMED_MESSAGE, LOADED_MESSAGE, RAN_MESSAGE, STEERED_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE,
-    MESSAGE_KINDS } message_kind;
+    LOAD_CONTEXT_MESSAGE, RUN_CONTEXT_MESSAGE, OPEN_STATE_MESSAGE, RESET_STATE_MESSAGE, READ_STATE_MESSAGE,
+    BEGIN_PROFILE_MESSAGE, END_PROFILE_MESSAGE, SET_VOTES_MESSAGE, VOTE_MESSAGE, GREETING_MESSAGE, DEVICES_MESSAGE,
+    OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE, LOADED_MESSAGE,
+    RAN_MESSAGE, STEERED_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE, MESSAGE_KINDS } message_kind;
 extern const form *const MESSAGES[]; /* by message_kind */
 extern const char *const GIVEN_VARIABLES[], *const TOLD_VARIABLES[];
 
@@ -196,7 +196,25 @@ typedef struct run_context_message {
     size_t inputs_count;
     bool recorded;
     bool persistent;
+    uint64_t state;
+    uint64_t length;
 } run_context_message;
+
+typedef struct open_state_message {
+    uint64_t handle;
+    uint64_t context;
+    uint64_t other;
+} open_state_message;
+
+typedef struct reset_state_message {
+    uint64_t state;
+} reset_state_message;
+
+typedef struct read_state_message {
+    uint64_t state;
+    const char *input;
+    uint64_t nbytes;
+} read_state_message;
 
 typedef struct begin_profile_message {
     uint64_t context;

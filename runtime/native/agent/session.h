@@ -9,7 +9,7 @@
 
 #define GPUTUNE_AGENT_SOFTWARE "gputune-agent"
 
-typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND, KEPT, CONTEXT } object_kind;
+typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND, KEPT, CONTEXT, STATE } object_kind;
 
 /* Device memory. users: its handle while that is known, and kernels that have it as an argument, since drivers may not
  * keep what a kernel has. */
@@ -26,6 +26,7 @@ typedef struct object {
     struct prepared *prepared;
     slice kept; /* bytes of the host, which this has a copy of */
     gputune_graph *graph;
+    gputune_state *state;
 } object;
 
 typedef struct session {
@@ -69,7 +70,7 @@ bool say(session *session, message_kind kind, const void *row);
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
 handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, read_files,
     keep_data, check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass, load_context,
-    run_context, begin_profile, end_profile, set_votes, cast_vote;
+    run_context, open_state, reset_state, read_state, begin_profile, end_profile, set_votes, cast_vote;
 void forget_all(session *session);
 void close_runner(session *session);
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from c_tables import AGENT_RECORDS
 from gputune.runtime import native
-from gputune.server.agent import messages
+from gputune.server.agent import message_parts, messages
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS
 from gputune.server.protocol.errors import RemoteProtocolError
@@ -34,6 +34,7 @@ from stress.fuzz.cases import Broken
 from stress.fuzz.native import built, guided
 from stress.native.reading import Answering
 from tests.native.fake import NBYTES, doubling_context, fake_library
+from tests.native.stateful import stateful_context
 from tests.protocol.tampering import CUT, LIMITS, Recorded, tampered
 from tests.strategies.changes import mutated_bytes
 
@@ -159,20 +160,21 @@ def _fuzz_sessions(folder: Path, options: argparse.Namespace) -> int:
 def _sessions(folder: Path) -> list[list[object]]:
     """Return good requests, for a fuzzer to begin with."""
     source = "__kernel void twice(__global float *from, __global float *to, int n) {}"
-    whole, data = messages.Span(1, 0, 256), b"\1" * 256
-    given = messages.Given(1, 0, 256, 0), messages.Given(2, 128, 128, 0), messages.Given(0, 0, 0, -3)
-    zones = messages.Guarded(1, 0, 256, 64, 128, True), messages.Guarded(2, 128, 128, 0, 128, False)
+    whole, data = message_parts.Span(1, 0, 256), b"\1" * 256
+    given = message_parts.Given(1, 0, 256, 0), message_parts.Given(2, 128, 128, 0), message_parts.Given(0, 0, 0, -3)
+    zones = message_parts.Guarded(1, 0, 256, 64, 128, True), message_parts.Guarded(2, 128, 128, 0, 128, False)
     bounds = np.array([1e-3, 9.0, 1e-3, 1e-6]).tobytes()
     opened = [messages.Open(0, True, ("POCL_AFFINITY=0",)), messages.Allocate(1, 256), messages.Allocate(2, 256)]
-    batches = messages.Batch((4,), 2, True), messages.Batch((4, 4), 1, False)
+    remembering = stateful_context(folder / "remembering.bin", {"one": 1})
+    batches = message_parts.Batch((4,), 2, True), message_parts.Batch((4, 4), 1, False)
     return [
         [messages.ListDevices(), messages.Free((1, 2)), messages.Vote(True)],
         [
             *opened,
             messages.Write((whole,), (data,)),
-            messages.Fill((whole, messages.Span(2, 0, 7)), (255, 0)),
-            messages.Copy((whole,), (messages.Span(2, 0, 256),)),
-            messages.Read((whole, messages.Span(2, 8, 8))),
+            messages.Fill((whole, message_parts.Span(2, 0, 7)), (255, 0)),
+            messages.Copy((whole,), (message_parts.Span(2, 0, 256),)),
+            messages.Read((whole, message_parts.Span(2, 8, 8))),
         ],
         [
             *opened,
@@ -185,7 +187,7 @@ def _sessions(folder: Path) -> list[list[object]]:
         ],
         [messages.Open(0, False, ()), messages.Build(1, "", "", b"__kernel void run()"), messages.TimePass((), 0)],
         *(
-            [*opened, messages.Keep(5, b"\1" * 128), messages.Check(zones, (messages.Expected(5, dtype, bounds),))]
+            [*opened, messages.Keep(5, b"\1" * 128), messages.Check(zones, (message_parts.Expected(5, dtype, bounds),))]
             for dtype in ("float32", "float16", "int8")
         ),
         [
@@ -195,6 +197,13 @@ def _sessions(folder: Path) -> list[list[object]]:
             messages.BeginProfile(6, "basic"),
             messages.RunContext(6, (bytes(NBYTES),), True, True),
             messages.EndProfile(),
+        ],
+        [
+            messages.Open(0, True, ()),
+            messages.LoadContext(1, remembering.read_bytes(), "one", False, ()),
+            *(messages.OpenState(2, 1), messages.OpenState(3, 1, 2)),
+            messages.RunContext(1, (bytes(NBYTES),), False, True, 2, 0),
+            *(messages.ReadState(2, "a", NBYTES), messages.ResetState(2), messages.Free((1, 2, 3))),
         ],
     ]
 

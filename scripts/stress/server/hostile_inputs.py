@@ -27,15 +27,19 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     Hello,
     LoadContext,
+    OpenState,
     Ping,
     Pong,
     ProfileContext,
     Progress,
     Proof,
     ProveFeatures,
+    ReadState,
     RegisterMemory,
+    ResetState,
     SetPerfProfile,
     Status,
     UploadBuffer,
@@ -66,7 +70,12 @@ REQUESTS: tuple[Any, ...] = (
     ExecuteContext(HANDLE, {"x": DATA}),
     ExecuteContext(HANDLE, {}, {"x": HANDLE}, {"y": HANDLE}),
     ProfileContext(HANDLE, {"x": DATA}, 3, "detailed"),
+    ExecuteContext(HANDLE, {"x": DATA}, state=HANDLE, length=3),
     FreeContexts((HANDLE,)),
+    OpenState(HANDLE, HANDLE),
+    ResetState(HANDLE),
+    ReadState(HANDLE, "past", 2**47),
+    FreeStates((HANDLE, 7)),
     SetPerfProfile(PerfProfile.from_preset("burst").to_dict()),
     ProveFeatures(("half", "sorcery")),
 )
@@ -144,7 +153,14 @@ def freed_in_use(chance: random.Random) -> bytes:
 def of_another_client(chance: random.Random) -> bytes:
     """Handles that other clients may own."""
     handle = chance.randint(1, 1000)
-    kinds = (DownloadBuffer(handle), FreeBuffers((handle,)), LoadContext(handle, "", False), FreeContexts((handle,)))
+    kinds = (
+        DownloadBuffer(handle),
+        FreeBuffers((handle,)),
+        LoadContext(handle, "", False),
+        FreeContexts((handle,)),
+        ResetState(handle),
+        FreeStates((handle,)),
+    )
     return frame(chance.choice(kinds), chance.randrange(1, 2**31))
 
 

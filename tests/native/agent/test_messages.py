@@ -5,7 +5,7 @@ import hashlib
 import c_tables
 from gputune.server.agent.messages import AGENT_VERSION
 
-KNOWN = (5, "40698c2fc54598ad")
+KNOWN = (6, "73c8735a7892ebc7")
 """The version, and a digest of its messages as C reads them."""
 
 

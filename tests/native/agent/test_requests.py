@@ -15,11 +15,11 @@ from gputune.core.errors import BuildFailed, ContextError, DeviceError, LaunchFa
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.context.format import context_of
 from gputune.server.agent.agent_connection import AgentConnection, AgentLost
+from gputune.server.agent.message_parts import Batch, Expected, Given, Guarded, Span
 from gputune.server.agent.messages import (
     GIVEN_VARIABLES,
     REPLIES,
     Allocate,
-    Batch,
     Begin,
     BeginProfile,
     Bind,
@@ -27,28 +27,28 @@ from gputune.server.agent.messages import (
     Check,
     Copy,
     EndProfile,
-    Expected,
     Fill,
     FirstLaunch,
     Free,
-    Given,
-    Guarded,
     Harvest,
     Keep,
     ListDevices,
     LoadContext,
     Open,
+    OpenState,
     Read,
     ReadFiles,
+    ReadState,
+    ResetState,
     RunContext,
     SetVotes,
-    Span,
     TimePass,
     Vote,
     Write,
 )
 from tests.native.agent.running import TOKEN, Running, running
 from tests.native.fake import DEVICE, ELEMENTS, NBYTES, SOURCE, STAGES, doubling_context, fake_library
+from tests.native.stateful import LATER, stateful_context
 from tests.native.test_needs import FEATURE, needing
 
 pytestmark = pytest.mark.usefixtures("c_compiler")
@@ -101,6 +101,11 @@ def connection(fake: FakeAgent) -> Iterator[AgentConnection]:
 
 
 @pytest.fixture(scope="module")
+def stateful(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return stateful_context(tmp_path_factory.mktemp("context") / "a.bin", {"fixed": 0, "one": 1}).read_bytes()
+
+
+@pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return doubling_context(tmp_path_factory.mktemp("context") / "a.bin").read_bytes()
 
@@ -128,6 +133,9 @@ NEED_A_DEVICE = (
     TimePass((Batch((3,), 1, True),), 0),
     LoadContext(4, b"no context", "main", False, ()),
     RunContext(4, (), False, True),
+    OpenState(5, 4),
+    ResetState(5),
+    ReadState(5, "a", NBYTES),
     BeginProfile(4, "basic"),
 )
 NEED_NOTHING = (ListDevices(), Free((1,)), ReadFiles((), 0), SetVotes(0, ()), Vote(True))
@@ -163,6 +171,9 @@ NAMES_HANDLES: Mapping[str, tuple[Any, str]] = {
     "first launch": (FirstLaunch(7, False), "bound kernel"),
     "pass": (TimePass((Batch((7,), 1, True),), 0), "bound kernel"),
     "run": (RunContext(7, (bytes(NBYTES),), False, True), "context"),
+    "open": (OpenState(8, 7), "context"),
+    "reset": (ResetState(7), "state"),
+    "remembered": (ReadState(7, "a", NBYTES), "state"),
     "profile": (BeginProfile(7, "basic"), "context"),
     "write": (Write((Span(7, 0, 4),), (b"1234",)), "buffer"),
     "fill": (Fill((Span(7, 0, 4),), (1,)), "buffer"),
@@ -177,13 +188,18 @@ NAMES_HANDLES: Mapping[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", NAMES_HANDLES)
 def test_a_handle_of_nothing_or_of_another_kind_is_refused(
-    connection: AgentConnection, context: bytes, name: str
+    connection: AgentConnection, context: bytes, stateful: bytes, name: str
 ) -> None:
     request, kind = NAMES_HANDLES[name]
     connection.ask(OPENED)
-    for made in BUILT:
+    for made in (*BUILT, LoadContext(10, stateful, "one", True, ())):
         connection.ask(made)
-    others = {"kept data": Keep(7, b"1234"), "buffer": Allocate(7, 16), "program": Build(7, SOURCE, "", b"")}
+    others = {
+        "state": OpenState(7, 10),
+        "kept data": Keep(7, b"1234"),
+        "buffer": Allocate(7, 16),
+        "program": Build(7, SOURCE, "", b""),
+    }
     others |= {"bound kernel": replace(BINDING, handle=7), "context": LoadContext(7, context, "main", False, ())}
     for other in (None, *(make for other, make in others.items() if other != kind)):
         if other is not None:
@@ -202,6 +218,9 @@ SPANS: Mapping[str, tuple[Any, str]] = {
     "expected": (Check((), (Expected(1, "int8", b""),)), "more is expected"),
     "guards": (Check((Guarded(1, 0, 8, 4, 5, True),), ()), "guards lie outside of 8 bytes"),
     "a profile": (BeginProfile(4, "basic"), "a profile is open already"),
+    "no state": (OpenState(5, 4), "graph 'main' has no state"),
+    "another kind": (RunContext(4, (bytes(NBYTES),), False, True, 1), "handle 1 is no state"),
+    "a copy of another kind": (OpenState(5, 4, 1), "handle 1 is no state"),
 }
 
 
@@ -309,8 +328,8 @@ PASSED_OVER = {"answer"}
 """Where a call may fail and a request still succeeds: what a driver says about itself."""
 
 
-def work(connection: AgentConnection, context: bytes) -> list[bytes]:
-    """Return what a kernel and a context compute, by all that a device does."""
+def work(connection: AgentConnection, context: bytes, stateful: bytes) -> list[bytes]:
+    """Return what a kernel and contexts compute, by all that a device does."""
     wanted = (2 * VALUES).tobytes()
     connection.ask(OPENED)
     for request in (
@@ -334,19 +353,25 @@ def work(connection: AgentConnection, context: bytes) -> list[bytes]:
     connection.ask(BeginProfile(7, "detailed"))
     ran = connection.ask(RunContext(7, (VALUES.tobytes(),), True, True), outputs=[NBYTES])
     connection.ask(EndProfile())
+    for made in (LoadContext(10, stateful, "fixed", True, ()), OpenState(11, 10), OpenState(12, 10, 11)):
+        connection.ask(made)
+    connection.ask(ResetState(12))
+    step = RunContext(10, (VALUES.tobytes(),), False, True, 11)
+    *_, moved = [connection.ask(step, outputs=[NBYTES]).outputs[0] for _ in range(3)]
+    (remembered,) = connection.ask(ReadState(11, "b", NBYTES)).data
     assert found.wrong == 0
-    return [bytes(computed), bytes(ran.outputs[0])]
+    return [bytes(computed), bytes(ran.outputs[0]), bytes(moved), bytes(remembered)]
 
 
-def test_every_call_may_fail(fake: FakeAgent, context: bytes) -> None:
+def test_every_call_may_fail(fake: FakeAgent, context: bytes, stateful: bytes) -> None:
     """The request says that it failed, save where nothing depends on the call; nothing crashes, hangs or is wrong."""
-    wanted = [(2 * VALUES).tobytes(), (VALUES * 2**STAGES).tobytes()]
+    wanted = [(times * VALUES).tobytes() for times in (2, 2**STAGES, LATER, 4)]
     told: set[str] = set()
     for call in itertools.count(1):
         fake.order(call)
         with closing(fake.connect()) as one:
             try:
-                assert work(one, context) == wanted, f"call {call} failed"
+                assert work(one, context, stateful) == wanted, f"call {call} failed"
             except AgentLost as error:
                 pytest.fail(f"call {call} in {fake.failed} ended the connection: {error}")
             except (DeviceError, ContextError) as error:

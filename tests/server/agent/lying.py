@@ -9,6 +9,7 @@ from typing import Any
 
 from gputune.server.agent import messages
 from gputune.server.agent.agent_connection import LIMITS
+from gputune.server.agent.message_parts import Found, Seen
 from gputune.server.agent.messages import (
     AGENT_VERSION,
     REPLIES,
@@ -17,11 +18,9 @@ from gputune.server.agent.messages import (
     Checked,
     Contents,
     Done,
-    Found,
     Greeting,
     Loaded,
     Opened,
-    Seen,
     Steered,
     Timed,
 )
@@ -56,6 +55,7 @@ HONEST: Mapping[type, Any] = {
     messages.TimePass: _timed,
     messages.LoadContext: Loaded((), 1),
     messages.RunContext: messages.Ran((bytes(16),), 1, "launches"),
+    messages.ReadState: lambda asked: Contents((bytes(asked.nbytes),)),
     messages.EndProfile: Contents((b"log",)),
     messages.SetVotes: Steered(()),
 }

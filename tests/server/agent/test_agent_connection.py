@@ -17,10 +17,10 @@ from gputune.server.agent import agent_connection
 from gputune.server.agent import state as agent_state
 from gputune.server.agent import votes as agent_votes
 from gputune.server.agent.agent_connection import AgentConnection, AgentLost
+from gputune.server.agent.message_parts import Batch, Expected, Found, Guarded, Seen, Span
 from gputune.server.agent.messages import (
     REPLIES,
     Allocate,
-    Batch,
     Begin,
     BeginProfile,
     Bind,
@@ -32,27 +32,25 @@ from gputune.server.agent.messages import (
     Copy,
     Done,
     EndProfile,
-    Expected,
     Failed,
     Fill,
     FirstLaunch,
-    Found,
     Free,
     Greeting,
-    Guarded,
     Harvest,
     Keep,
     ListDevices,
     LoadContext,
     Open,
     Opened,
+    OpenState,
     Ran,
     Read,
     ReadFiles,
+    ReadState,
+    ResetState,
     RunContext,
-    Seen,
     SetVotes,
-    Span,
     Started,
     Timed,
     TimePass,
@@ -87,6 +85,7 @@ PASS = TimePass((Batch((1, 2), 2, True), Batch((1,), 1, True)), 10)
 CHECK = Check((Guarded(1, 0, 64, 16, 32, True),), (Expected(2, "float32", BOUNDS),))
 RUN = RunContext(1, (b"",), False, True)
 OPEN = Open(0, True, ())
+REMEMBERED = ReadState(1, "past", 4)
 REQUESTS = (
     ListDevices(),
     OPEN,
@@ -106,6 +105,9 @@ REQUESTS = (
     PASS,
     LoadContext(1, b"", "", True, ()),
     RUN,
+    OpenState(1, 2),
+    ResetState(1),
+    REMEMBERED,
     BeginProfile(1, "basic"),
     EndProfile(),
     SetVotes(0, ()),
@@ -165,6 +167,8 @@ LIES: Mapping[str, tuple[Any, Any, str]] = {
     "no wrong element": (CHECK, Checked((seen(),), (Found(1, 0, 0, b"", b""),)), "0 bytes of a wrong element"),
     "half of one": (CHECK, Checked((seen(),), (Found(1, 0, 0, b"xx", bytes(8)),)), "2 bytes of a wrong element"),
     "half of an error": (CHECK, Checked((seen(),), (Found(1, 0, 0, bytes(4), bytes(4)),)), "4 of an error"),
+    "no memory": (REMEMBERED, Contents(()), "0 contents, not 1"),
+    "less memory": (REMEMBERED, Contents((bytes(3),)), "3 bytes in place 0, not 4"),
     "two binaries": (Harvest(1), Contents((b"", b"")), "2 contents, not 1"),
     "no log": (EndProfile(), Contents(()), "0 contents, not 1"),
     "no times": (FirstLaunch(1, True), Timed(b"", b""), "0 bytes in place 0, not 8"),
