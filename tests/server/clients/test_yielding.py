@@ -17,7 +17,7 @@ from gputune.server.clients import service as service_module
 from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
 from gputune.server.protocol.limits import Limits
-from gputune.server.protocol.messages import Cancel, Error, Progress
+from gputune.server.protocol.messages import Cancel, Done, Error, Progress, ResetState
 from gputune.server.worker import heartbeat_page
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.watcher import YIELDED, LinkWatcher
@@ -57,6 +57,8 @@ class Device:
         return self.workers[-1]
 
     async def _behave(self, worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        if isinstance(message, ResetState):
+            return Done()
         assert isinstance(message, ProfileKernel)
         for number in range(len(message.variants)):
             self.began.append(f"{message.task}{number}")
@@ -143,6 +145,29 @@ async def test_a_waiting_peer_gets_the_device_between_two_variants(batch: Make) 
         await until(lambda: isinstance(one.told.get(long), Profiled))
         assert len(one.told[long].trials) == 3
         assert len(device.workers) == 2
+
+
+async def test_what_is_about_a_state_waits_for_a_batch_that_keeps_its_worker(batch: Make) -> None:
+    """And nothing else waits for it."""
+    async with opened() as device:
+        one, other = device.client("a"), device.client("b")
+        device.ask(one, batch("a", 3))
+        await device.begins("a0")
+        device.service._sessions[other]._states[9] = 64
+        device.all.first._known.states.add(9)
+        reset = device.ask(other, ResetState(9))
+        device.shares()
+        device.step()
+        await device.begins("a0", "a1")
+        device.ask(device.client("c"), batch("c", 1))
+        device.shares()
+        device.step()
+        await device.begins("a0", "a1", "c0")
+        assert reset not in other.told
+        device.step()
+        await device.begins("a0", "a1", "c0", "a2")
+        device.step()
+        await until(lambda: other.told.get(reset) == Done())
 
 
 async def test_two_parties_share_the_device_although_one_has_ten_clients(batch: Make) -> None:

@@ -30,10 +30,14 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     LoadContext,
+    OpenState,
     Ping,
     Pong,
     Progress,
+    ReadState,
+    ResetState,
     Status,
     StatusReport,
     UploadBuffer,
@@ -101,6 +105,23 @@ def test_the_number_of_buffers_is_limited() -> None:
     assert refused(lambda: session.upload(UploadBuffer(b"x"))).details["limit"] == "buffers"
     session.free_buffers(FreeBuffers((handles[0],)))
     session.upload(UploadBuffer(b"x"))
+
+
+def test_states_are_counted_bounded_and_owned() -> None:
+    session, other = session_with(states=2, session_bytes=100), session_with()
+    first, second = session.reserve_state(), session.reserve_state()
+    assert refused(session.reserve_state).details["limit"] == "states"
+    assert refused(lambda: session.materials(ResetState(first))).name == "unknown_state"  # not before it is open
+    session.state_opened(first, 60)
+    assert refused(lambda: session.state_opened(second, 60)).details["limit"] == "session_bytes"
+    assert session.materials(ReadState(first, "past", 60)).states == (first,)
+    for request in (ReadState(first, "past", 60), ResetState(first), OpenState(1, first)):
+        assert refused(lambda: other.materials(request)).name.startswith("unknown")  # noqa: B023
+    assert refused(lambda: session.free_states(FreeStates((first, second)))).details == {"state": second}
+    assert (session.bytes, set(session.handles[1])) == (60, {first})
+    session.state_opened(session.reserve_state(), None)
+    session.free_states(FreeStates((first, first)))
+    assert (session.bytes, set(session.handles[1])) == (0, set())
 
 
 def test_a_context_counts_from_the_request_and_outlives_its_buffer() -> None:

@@ -19,11 +19,13 @@ from gputune.server.protocol.messages import (
     Executed,
     ExecuteKernel,
     Progress,
+    ResetState,
+    StateReady,
 )
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import Forget, PutBeside, PutBuffer, PutContext, WorkerReady
+from gputune.server.worker.link import Forget, PutBeside, PutBuffer, PutContext, PutState, WorkerReady
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.supervisor import Supervisor
 
@@ -52,6 +54,8 @@ class FakeWorker:
             return Done()
         if isinstance(message, PutContext):
             return ContextLoaded(message.context, True, (), 1)
+        if isinstance(message, PutState):
+            return StateReady(message.state, 64)
         acting = asyncio.ensure_future(self._behave(self, message, progress))
         await asyncio.wait({acting, self.ended}, return_when=asyncio.FIRST_COMPLETED)
         if self.ended.done():
@@ -94,6 +98,8 @@ class Stage:
 
 
 async def works(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+    if isinstance(message, ResetState):
+        return Done()
     if isinstance(message, ExecuteContext):
         return ContextExecuted({}, 1)
     if isinstance(message, ExecuteKernel):

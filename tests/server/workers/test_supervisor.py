@@ -21,9 +21,11 @@ from gputune.server.protocol.messages import (
     ExecuteContext,
     LoadContext,
     Progress,
+    ResetState,
+    StateReady,
 )
 from gputune.server.sessions.session import Materials
-from gputune.server.worker.link import Forget, PutBeside, PutBuffer, PutContext
+from gputune.server.worker.link import Forget, PutBeside, PutBuffer, PutContext, PutState
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
 from gputune.server.workers.supervisor import Supervisor
 from tests.server.conftest import batch_of
@@ -252,6 +254,26 @@ async def test_copies_that_may_be_damaged_are_put_there_again(batch: ProfileKern
         assert statuses(await stage.run(batch, materials)) == ["ok", "ok", "ok"]
     again = [Forget((1,), ()), PutBuffer(1, b"one")] if damaged else []
     assert stage.workers[0].asked == [PutBuffer(1, b"one"), batch, *again, batch]
+
+
+@pytest.mark.parametrize("by", ["a crash", "a batch that damages"])
+async def test_a_state_is_lost_with_what_its_worker_knows(batch: ProfileKernel, by: str) -> None:
+    async def damages(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        reply = await works(worker, message, progress)
+        return replace(reply, state={"damaged": {"times": 1.0}}) if isinstance(reply, Profiled) else reply
+
+    stage, materials = Stage(damages), Materials(states=(5,))
+    assert await stage.run(PutState(5, 1, 0)) == StateReady(5, 64)
+    assert await stage.run(PutState(6, 1, 5), materials) == StateReady(6, 64)
+    assert await stage.run(ResetState(5), materials) == Done()
+    if by == "a crash":
+        stage.workers[0].die(-signal.SIGSEGV)
+    else:
+        await stage.run(batch)
+    lost = await stage.run(ResetState(5), materials)
+    assert (lost.name, lost.details) == ("unknown_state", {"state": 5})
+    assert lost.message == "state 5 is lost with the worker that had it on the device: open another one"
+    assert await stage.run(PutState(5, 1, 0)) == StateReady(5, 64)
 
 
 async def test_what_is_not_needed_makes_room(batch: ProfileKernel) -> None:
