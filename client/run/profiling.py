@@ -154,6 +154,7 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
         "computes": graph.computes,
         "graph": graph.name,
         "level": log.header.level,
+        "state_bytes": graph.state_bytes,
         "inferences": len(inference_ns),
         "inference_ns": inference_ns,
         "median_inference_ns": median_ns(inference_ns),

@@ -177,7 +177,7 @@ SECTIONS: Mapping[str, Section] = {
             NUMBER_OR_NULL,
             lambda of, _: of.account.kernels_ns / of.account.elapsed_ns if of.account.elapsed_ns else None,
         ),
-        **_same(INTEGER, "load_ns"),
+        **_same(INTEGER, "load_ns", "state_bytes"),
         dominant_path_ns=(NUMBER_OR_NULL, lambda of, _: of.path and of.path.length_ns),
         dominant_path_share=(NUMBER_OR_NULL, lambda of, _: of.path and of.path.share),
         roofline_ns=(NUMBER_OR_NULL, lambda of, _: of.roofline and of.roofline.best_ns),

@@ -96,7 +96,7 @@ class Profiler(Closing):
         unmarked: as LoggedGraph says. Raises OSError, ValueError for a closed profiler."""
         recorder: InLog = executor.make_recorder(self.level, self._observer, self._add)
         writer = self._log(executor.device, executor.backend.settings, recorder.unavailable)
-        launches = logged_launches(executor.graph)
+        launches, states = logged_launches(executor.graph), executor.graph.states
         recorder.graph = writer.add_graph(
             LoggedGraph(
                 name=executor.graph.name,
@@ -110,6 +110,7 @@ class Profiler(Closing):
                 persistent=len(executor.graph.persistent),
                 load_ns=executor.load_ns,
                 unmarked=unmarked,
+                state_bytes=0 if states is None else states.nbytes(executor.graph.inputs),
             )
         )
         return recorder

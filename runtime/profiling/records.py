@@ -137,13 +137,14 @@ class LoggedLaunch:
     local_size: tuple[Amount, ...]
 
 
-@in_files("unmarked")
+@in_files("unmarked", "state_bytes")
 @dataclass(frozen=True)
 class LoggedGraph:
     """A graph whose inferences follow. context: the name of its context or file; digest: of its launches, as a
     schematic has it; inputs, outputs: bytes by name; persistent: how many launches its persistent form has, 0 without
     one; load_ns: what loading it took. unmarked: why its launches have no times inside of persistent kernels, for a
-    sentence; empty where they have, or there is nothing to say."""
+    sentence; empty where they have, or there is nothing to say. state_bytes: of device memory, of each state; 0 of a
+    graph that remembers nothing."""
 
     name: CText
     context: CText
@@ -156,6 +157,7 @@ class LoggedGraph:
     persistent: Amount
     load_ns: Amount
     unmarked: CText = ""
+    state_bytes: Amount = 0
 
 
 def no_times_inside(reason: str) -> str:

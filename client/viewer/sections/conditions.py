@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from gputune.client.pages.blocks import Block, Cell, Column, Text, facts, run, table
-from gputune.client.pages.scales import counted, digits, time_text
+from gputune.client.pages.scales import bytes_text, counted, digits, time_text
 from gputune.client.viewer.profile import GraphProfile, states_of
 from gputune.runtime.profiling.log import Log
 from gputune.runtime.profiling.records import LoggedInference
@@ -22,6 +22,7 @@ def conditions(graph: GraphProfile) -> Iterator[Block]:
         "Started": begun(log),
         "Device": _device(log),
         "Loading": f"{time_text(graph.graph.load_ns)} for {graph.graph.context}",
+        "Memory of a state": bytes_text(graph.graph.state_bytes) if graph.graph.state_bytes else "",
         "Clock": _clock(graph.inferences),
         "Profiler": _profiler(graph.inferences),
         "Threads": _threads(graph),

@@ -104,6 +104,10 @@ def test_what_is_missing_is_said() -> None:
     assert "Roofline" not in without
     basic = words(sections(made_up_profile(8, 3, "basic")))
     assert "--profiling_level" in basic and "Filter operations" not in basic
+    (log,) = made_up_profile(8, 3).logs
+    kept = replace(log, graphs=[replace(graph, state_bytes=3 << 20) for graph in log.graphs])
+    found = [words(sections(profile_of([one], None))) for one in (log, kept)]
+    assert ["Memory of a state" in one for one in found] == [False, True]
     cut = made_up_profile(8, 3)
     cut.logs[0].complete = False
     assert "was cut off" in words(sections(cut))

@@ -90,7 +90,9 @@ def test_a_list_with_files_of_the_state_is_no_list_of_steps(run: Run, tmp_path: 
 def test_a_profile_is_of_first_steps(run: Run, tmp_path: Path) -> None:
     ran = run(line(0), "--num_inferences", 3, "--profile", tmp_path / "profile.json")
     assert ran.code == 0, ran.err
-    assert read_json(tmp_path / "profile.json")["inferences"] == 3
+    profile = read_json(tmp_path / "profile.json")
+    assert (profile["inferences"], profile["state_bytes"]) == (3, 2 * 2 * 4 * WIDTH)
+    assert sum(one["median_ns"] > 0 for one in profile["operations"]) == len(profile["operations"]) > 3
 
 
 @pytest.mark.parametrize("option", [("--shared_buffer",), ("--verify", "{folder}/model.onnx")])

@@ -209,4 +209,4 @@ def test_net_run_takes_lines_as_steps(
     assert found == [0, 0, LATER * 2, LATER * 3]
     assert sorted(file.name for file in (tmp_path / "out" / "Result_3").iterdir()) == ["y.raw"]
     profile = read_json(tmp_path / "profile.json")
-    assert profile["inferences"] == 4 and len(profile["operations"]) == 3
+    assert (profile["inferences"], profile["state_bytes"], len(profile["operations"])) == (4, 2 * 2 * 4 * ELEMENTS, 3)

@@ -56,12 +56,23 @@ static const gputune_tensor *input_of(const graph_record *record, const char *na
     return one;
 }
 
+static size_t kept_bytes(const gputune_tensor *tensor) {
+    return (tensor->nbytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+}
+
+size_t state_bytes_of(const graph_record *record) {
+    size_t nbytes = 0;
+    for (size_t i = 0; i < record->states.pair_count; i++)
+        nbytes += 2 * kept_bytes(input_of(record, record->states.pairs[i].input));
+    return nbytes;
+}
+
 static gputune_code allocate_kept(gputune_state *state, gputune_error *error) {
     const state_record *states = &state->record->states;
     for (size_t i = 0; i < states->pair_count; i++) {
         struct kept *kept = &state->kept[i];
         kept->tensor = input_of(state->record, states->pairs[i].input);
-        kept->nbytes = (kept->tensor->nbytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+        kept->nbytes = kept_bytes(kept->tensor);
         kept->strips = 1;
         for (int j = 0; j < states->pairs[i].axis; j++) kept->strips *= kept->tensor->shape[j];
         kept->row = kept->tensor->nbytes / kept->strips;

@@ -1,5 +1,7 @@
 #include "log.h"
 
+#include "../graphs/states.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -137,7 +139,7 @@ gputune_code log_graph(profile_log *log, const gputune_graph *graph, const char 
     const graph_record *record = graph->record;
     char digest[65];
     TRY(digest_of(record, digest, error));
-    begin_record(log, "graph", 11);
+    begin_record(log, "graph", 12);
     put_text_field(log, "name", record->info.name);
     put_text_field(log, "context", graph->context->name);
     put_text_field(log, "digest", digest);
@@ -158,6 +160,7 @@ gputune_code log_graph(profile_log *log, const gputune_graph *graph, const char 
     put_field(log, "persistent", UINT, record->persistent_count);
     put_field(log, "load_ns", UINT, graph->load_ns);
     put_text_field(log, "unmarked", unmarked);
+    put_field(log, "state_bytes", UINT, state_bytes_of(record));
     return end_record(log, error);
 }
 
