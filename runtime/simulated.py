@@ -288,6 +288,9 @@ class SimulatedArenas:
         """Return the bytes of weights that executors hold."""
         return sum(buffer.nbytes for buffer in self._streams[0][1].weights.values())
 
+    states = 0
+    """Bytes of states, which nothing keeps here."""
+
     def load(self, file: ContextFile, graph: GraphRecord, strict: bool, device_open_ns: int) -> list[Executor]:
         """Load a graph for each stream, and replace arenas that are too small for it; if that fails, all have what they
         had before. Raises as executor_on does."""

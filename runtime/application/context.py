@@ -5,6 +5,7 @@ A model in parts, which onnxruntime runs, has a single graph and the same object
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -160,26 +161,33 @@ class Context(Closing):
         several do; LimitExceeded if the state has no room; DeviceError.
         """
         if state is not None:
-            self._check()
-            if any(self.executors.get(name) is not one for name, one in state.executors.items()):
-                raise ValueError(f"{self.path}: the state is of another context")
+            self._check_state(state)
             return state.run(inputs, outputs, graph=graph)
         executor = self._picked(inputs, graph)
         return executor.run(named(inputs, executor.graph, executor.graph.inputs), outputs)
 
     def run_async(
-        self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None
+        self,
+        inputs: Inputs = NOTHING,
+        outputs: Values = NOTHING,
+        *,
+        graph: str | None = None,
+        state: State | None = None,
     ) -> Future[dict[str, Array]]:
         """Begin an inference in a thread of the context, after those begun before, and return its future. Do not change
-        inputs until it is done. Raises ValueError if no graph is found for the inputs; the future raises everything
-        else that run raises."""
-        executor = self._picked(inputs, graph)
-        given = named(inputs, executor.graph, executor.graph.inputs)
+        inputs until it is done, nor use the state. Raises ValueError if no graph is found for the inputs; the future
+        raises everything else that run raises."""
+        if state is not None:
+            self._check_state(state)
+            run = functools.partial(state.run, inputs, outputs, graph=graph)
+        else:
+            executor = self._picked(inputs, graph)
+            run = functools.partial(executor.run, named(inputs, executor.graph, executor.graph.inputs), outputs)
         with self._starting:
             self._check()
             if self._beside is None:
                 self._beside = ThreadPoolExecutor(1, "gputune-inferences")
-            return self._beside.submit(executor.run, given, outputs)
+            return self._beside.submit(run)
 
     def state(self, graph: str | None = None) -> State:
         """Open memory for what graphs remember between inferences: of the graph with the most rows, or of `graph`, and
@@ -234,6 +242,11 @@ class Context(Closing):
     def _check(self) -> None:
         if self._closed:
             raise ContextClosed(f"{self.path} was closed")
+
+    def _check_state(self, state: State) -> None:
+        self._check()
+        if any(self.executors.get(name) is not one for name, one in state.executors.items()):
+            raise ValueError(f"{self.path}: the state is of another context")
 
     def _of_name(self, graph: str) -> Runner:
         if graph not in self._runners:

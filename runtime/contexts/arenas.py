@@ -9,6 +9,7 @@ from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.contexts.device import NativeDevice, opened_file
 from gputune.runtime.contexts.executor import NativeExecutor
 from gputune.runtime.executor import Executor
+from gputune.runtime.native.states import state_bytes
 
 
 class NativeArenas:
@@ -28,6 +29,11 @@ class NativeArenas:
     def weights(self) -> int:
         """Return the bytes of weights that executors hold."""
         return 0 if self._group.closed else self._group.weights
+
+    @property
+    def states(self) -> int:
+        """Return the bytes of states that are open on the device."""
+        return state_bytes(self._device.device)
 
     def load(self, file: ContextFile, graph: GraphRecord, strict: bool, device_open_ns: int) -> list[Executor]:
         """Load a graph for each stream, and replace arenas that are too small for a graph of the file; if that fails,

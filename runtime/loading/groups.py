@@ -38,12 +38,14 @@ class GroupMemory:
         streams: the number of sets of arenas.
         private: what all graphs would need with their own arenas, in one stream.
         weights: bytes of weights, which are held once for all.
+        states: bytes of the states that are open.
     """
 
     arenas: tuple[int, ...]
     streams: int
     private: int
     weights: int
+    states: int = 0
 
 
 class ContextGroup(Closing):
@@ -182,6 +184,7 @@ class ContextGroup(Closing):
             streams=self._stream_count,
             private=sum(graph.total_bytes for need in self._needs.values() for graph in need.graphs),
             weights=self._arenas.weights,
+            states=self._arenas.states,
         )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from weakref import WeakSet
 
 import numpy as np
 
+from gputune.core.errors import ContextClosed
 from gputune.runtime.arrays import array_type
 from gputune.runtime.native.binding import Device, Graph
 from gputune.runtime.native.closing import NativeObject
@@ -21,6 +24,7 @@ class State(NativeObject):
         """Own what C has made on a device."""
         super().__init__(device.native, pointer, device)
         self._device = device
+        _MADE.add(self)
 
     @classmethod
     def of(cls, graph: Graph, device: Device) -> State:
@@ -60,6 +64,18 @@ class State(NativeObject):
         found: Array = np.empty(shape, array_type(dtype))
         self.native.checked("read_state", self.pointer, name.encode(), address_of(found), found.nbytes)
         return found
+
+
+_MADE: WeakSet[State] = WeakSet()
+
+
+def state_bytes(device: Device) -> int:
+    """Return the bytes of device memory of all states that are open on a device."""
+    nbytes = 0
+    for state in [one for one in _MADE if one._device is device]:
+        with suppress(ContextClosed):
+            nbytes += state.nbytes
+    return nbytes
 
 
 def use_state(graph: Graph, state: State | None) -> None:

@@ -14,7 +14,7 @@ from gputune.core.errors import ContextClosed, LimitExceeded
 from gputune.runtime.native.binding import Device, File, Graph, Native
 from gputune.runtime.native.counting import tensor_counters
 from gputune.runtime.native.memory import Array
-from gputune.runtime.native.states import State, use_state
+from gputune.runtime.native.states import State, state_bytes, use_state
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, Fake, doubling_context
 from tests.native.stateful import CAPACITY, LATER, stateful_context
@@ -98,16 +98,18 @@ def test_graphs_for_more_or_fewer_tokens_use_one_state(load: Callable[..., Graph
     assert (given(graph, 5), state.length) == (LATER * 3, 8), "what was refused has changed nothing"
 
 
-def test_a_state_is_copied_reset_and_read(load: Callable[..., Graph], state: State) -> None:
+def test_a_state_is_copied_reset_and_read(device: Device, load: Callable[..., Graph], state: State) -> None:
     graph = load("one")
     use_state(graph, state)
     assert [given(graph, number) for number in (1, 2, 3)] == [0, 0, LATER]
     with state.copy() as copy:
         assert (copy.length, state.length, copy.nbytes) == (3, 3, state.nbytes)
+        assert state_bytes(device) == 2 * state.nbytes
         assert given(graph, 4) == 2 * LATER
         use_state(graph, copy)
         assert [given(graph, number) for number in (5, 6)] == [2 * LATER, 3 * LATER]
         assert [set(copy.read(name, "float32", (CAPACITY, 8)).flat) for name in "ab"] == [{12}, {20}]
+    assert state_bytes(device) == state.nbytes
     use_state(graph, state)
     assert (given(graph, 7), state.length) == (3 * LATER, 5)
     state.reset()

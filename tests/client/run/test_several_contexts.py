@@ -57,7 +57,7 @@ def test_every_context_has_its_list_results_and_summary(run: Run, lists: Any, tm
     summary = read_json(tmp_path / "summary.json")
     assert list(summary) == [*HEAD, "contexts", "group"]
     assert {name: len(one["inference_ns"]) for name, one in summary["contexts"].items()} == {"a": 1, "b": 2}
-    group = {"arenas": [1024, 512, 128], "streams": 1, "private": 1280 + 1152, "weights": 0}
+    group = {"arenas": [1024, 512, 128], "streams": 1, "private": 1280 + 1152, "weights": 0, "states": 0}
     assert summary["group"] == (group if share else None)
     for one in summary["contexts"].values():
         assert one["device_open_ns"] == summary["contexts"]["a"]["device_open_ns"] > 0

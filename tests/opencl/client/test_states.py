@@ -11,6 +11,7 @@ import pytest
 from gputune.core.errors import ContextClosed, LimitExceeded
 from gputune.runtime.application.context import Context, load
 from gputune.runtime.application.states import State
+from gputune.runtime.loading.groups import load_group
 from tests.opencl.conftest import KernelBench
 from tests.opencl.stateful import FIXED_STATE, WORDS, cell, decoder, growing, lstm, write
 
@@ -136,6 +137,19 @@ def test_conversations_are_rewound_copied_and_begun_anew(opened: Context, state:
     assert not far(logits(opened, state, 0, 8)[:, 7], WANTED[7])
 
 
+def test_steps_run_beside_the_caller_in_their_order(opened: Context, state: State) -> None:
+    futures = [opened.run_async({"ids": TOKENS[:, [at]]}, state=state) for at in range(12)]
+    assert not any(far(future.result()["logits"][:, 0], want) for future, want in zip(futures, WANTED, strict=False))
+    assert state.length == 12
+
+
+def test_a_group_says_what_its_states_hold(bench: KernelBench, opened: Context, state: State) -> None:
+    with load_group([opened.path], bench.backend.identity.name) as group:
+        with group["decoder/8 of 40"].open_state() as made:
+            assert group.memory.states == made.nbytes == state.nbytes
+        assert group.memory.states == 0
+
+
 def test_a_state_is_asked_for_by_a_graph(opened: Context, state: State) -> None:
     assert list(state.executors) == ["1 of 40", "1 of 24", "8 of 40"]
     with opened.state("1 of 24") as made:
@@ -161,6 +175,8 @@ def test_a_state_is_of_its_context(bench: KernelBench, opened: Context, state: S
     with load(opened.path, device=bench.backend.identity.name) as other:
         with pytest.raises(ValueError, match="the state is of another context"):
             logits(other, state, 0, 1)
+        with pytest.raises(ValueError, match="the state is of another context"):
+            other.run_async({"ids": TOKENS[:, :1]}, state=state)
         before = other.device_bytes
         with other.state() as made:
             assert other.device_bytes == before + made.nbytes
