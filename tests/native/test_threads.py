@@ -8,6 +8,7 @@ import pytest
 from gputune.runtime.native.binding import Native
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment
 from tests.native.fake import HERE, doubling_context, fake_library
+from tests.native.stateful import stateful_context
 
 STRICT = ("-std=c11", "-Wall", "-Wextra")
 KEPT = ("-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
@@ -24,7 +25,8 @@ def test_threads_may_share_all_objects(native: Native, tmp_path: Path, flags: tu
     library = fake_library(flags)
     program = compiled("threads", [HERE / "threads.c", *SOURCES], (*OPTIMISED, *flags), STRICT)
     context = doubling_context(tmp_path / "a.bin")
-    command = [program, library, context, tmp_path]
+    remembering = stateful_context(tmp_path / "b.bin", {"one": 1})
+    command = [program, library, context, remembering, tmp_path]
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout == "80 callbacks, 0 wrong\n"

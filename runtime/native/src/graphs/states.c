@@ -22,7 +22,7 @@ struct gputune_state {
     bool busy; /* with atomics */
     size_t turn; /* which buffers hold what is remembered */
     size_t rows; /* the capacity of the graphs for which it lies there; 0: it is zeros, which suit all of them */
-    int32_t length;
+    int32_t length; /* with atomics where it is written, as it may be asked for at any time */
     size_t nbytes; /* of all buffers, which the device counts */
     struct kept {
         const gputune_tensor *tensor;
@@ -44,6 +44,10 @@ static gputune_code take(gputune_state *state, gputune_error *error) {
     TRY(check_here(state->device, error));
     if (!__atomic_exchange_n(&state->busy, true, __ATOMIC_ACQUIRE)) return GPUTUNE_OK;
     return fail(error, GPUTUNE_INVALID_ARGUMENT, "the state is used by another thread: each thread needs its own");
+}
+
+static void set_length(gputune_state *state, int32_t length) {
+    __atomic_store_n(&state->length, length, __ATOMIC_RELAXED);
 }
 
 static void leave(gputune_state *state) { __atomic_store_n(&state->busy, false, __ATOMIC_RELEASE); }
@@ -112,7 +116,7 @@ static gputune_code replace(gputune_state *state, const gputune_state *from, siz
     }
     const gputune_code finished = finish(stream, code ? NULL : error);
     if (code || finished) return code ? code : finished;
-    state->length = from ? from->length : 0;
+    set_length(state, from ? from->length : 0);
     state->rows = capacity;
     state->turn = !state->turn;
     return GPUTUNE_OK;
@@ -318,13 +322,15 @@ gputune_code states_begin(gputune_graph *graph, gputune_error *error) {
 void states_end(gputune_graph *graph, gputune_code code) {
     gputune_state *state = graph->state;
     if (!state) return;
-    if (!code) state->turn = !state->turn, state->length += (int32_t)graph->record->states.tokens;
+    if (!code) state->turn = !state->turn, set_length(state, state->length + (int32_t)graph->record->states.tokens);
     leave(state);
 }
 
 /* --- what is remembered ------------------------------------------------------------------------------------------- */
 
-size_t gputune_state_length(const gputune_state *state) { return (size_t)state->length; }
+size_t gputune_state_length(const gputune_state *state) {
+    return (size_t)__atomic_load_n(&state->length, __ATOMIC_RELAXED);
+}
 
 size_t gputune_state_capacity(const gputune_state *state) { return state->record->states.capacity; }
 
@@ -348,7 +354,7 @@ static gputune_code rewind_to(gputune_state *state, size_t length, gputune_error
     if (length > (size_t)state->length)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "a state of %d rows cannot be rewound to %zu", (int)state->length,
                     length);
-    state->length = (int32_t)length;
+    set_length(state, (int32_t)length);
     return GPUTUNE_OK;
 }
 
