@@ -92,7 +92,8 @@ class ModelCheck:
     counts those of them that could run, by the reason why they stay.
 
     flops, bytes: per inference; constant_bytes: size of the weights; roofline_ns: time of an inference at the device's
-    peaks, which are assumed unless a device was named; tuning: estimates by effort; quantised: None for other models.
+    peaks, which are assumed unless a device was named; tuning: estimates by effort; quantised: None for other models;
+    state: what the model would keep, if it is asked to.
     """
 
     model: Path
@@ -109,6 +110,7 @@ class ModelCheck:
     roofline_ns: float = 0.0
     tuning: Mapping[str, TuningEstimate] = field(default_factory=dict)
     quantised: QuantisedNodes | None = None
+    state: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -153,6 +155,7 @@ def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
         roofline_ns=content["roofline_ns"],
         tuning={name: TuningEstimate(**effort) for name, effort in content["tuning"].items()},
         quantised=_quantised(content["quantised"]),
+        state=content["state"],
     )
 
 

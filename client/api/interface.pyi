@@ -42,6 +42,8 @@ def check(
     shapes: Shapes | None = None,
     *,
     input_values: InputValues | None = None,
+    state: str | None = None,
+    state_capacity: int | Sequence[int] | None = None,
     precision_mode: str | None = None,
     float64: str | None = None,
     quantised: str | None = None,

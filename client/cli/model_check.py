@@ -89,6 +89,8 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
         return
     mode = "" if content["precision_mode"] == FLOAT else f", in {content['precision_mode']}"
     yield f"{content['model']}: all of it runs{mode}; {content['nodes']} nodes in {content['operations']} operations"
+    if content["state"] is not None:
+        yield f"state: {content['state']}"
     if content["quantised"] is not None:
         yield from lines_of(content["quantised"])
     tasks, peaks = content["tasks"], content["peaks"]

@@ -197,8 +197,9 @@ def _cuts(request: GenerationRequest) -> list[Cut]:
         f"--{OUTPUTS}": bool(request.outputs.named),
         "enable_graphs": bool(config.enable_graphs),
         "--io_type": bool(config.precision.io_types),
-        STATE: bool(config.state),
     }
+    if config.state:
+        raise ConfigError(f"{STATE}: with --unsupported host onnxruntime runs the model, and keeps no state; drop one")
     for name in (name for name, wished in wishes.items() if wished):
         raise ConfigError(f"{name} has no meaning with --unsupported host, which needs all parts as they are; drop one")
     cuts = cut_graphs(request.models, config.precision.narrow)

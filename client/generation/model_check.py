@@ -15,11 +15,12 @@ from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Precision
 from gputune.client.model.importer import Value, import_nodes, load, told_value
 from gputune.client.model.lowering import refusals_of
-from gputune.client.model.model_files import combined
+from gputune.client.model.model_files import ModelFile, StateChoice, combined, with_states
 from gputune.client.model.nearest import nearest_form
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.parts import Cut, cut_of, described
 from gputune.client.model.plan import Plan, Task
+from gputune.client.model.state import Decoder, Stateful, with_state
 from gputune.client.report.problems import words
 from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.peaks import Peaks, measured
@@ -72,6 +73,8 @@ class Checked:
     """The precision mode; a device that cannot multiply in float16 has float16_storage in the place of float16."""
     cut: Cut | str = ""
     """The parts that can run, or why they are not known; empty for a whole model."""
+    decoder: Decoder | None = None
+    """The model with its state, where it is to have one."""
 
     @property
     def runs_wholly(self) -> bool:
@@ -84,26 +87,36 @@ def check_model(
     input_values: Mapping[str, Value] | None = None,
     precision: Precision = Precision(),  # noqa: B008 - it does not change
     narrow: bool = False,
+    state: StateChoice | None = None,
 ) -> Checked:
-    """Import and lower a model in a precision. narrow: with float32 in the place of float64. Raises ModelError for what
-    is wrong with the model and not with single nodes, ConfigError for a wish that has no effect."""
-    values, model = input_values or {}, load(path, narrow)
-    imported = import_nodes(model, path, input_dimensions, values)
-    cut = partial(cut_of, model, path, input_dimensions, values, imported)
+    """Import and lower a model in a precision. narrow: with float32 in the place of float64. state: what it is to
+    remember. Raises ModelError for what is wrong with the model and not with single nodes, ConfigError for a wish that
+    has no effect."""
+    values, model, decoder, cut = input_values or {}, load(path, narrow), None, partial(_made, _not_cut)
     try:
+        if state is None:
+            imported = import_nodes(model, path, input_dimensions, values)
+            cut = partial(_made, partial(cut_of, model, path, input_dimensions, values, imported))
+        else:
+            given = Stateful(model, path, input_dimensions, values, state)
+            decoder = with_state(given)
+            imported = decoder.imported(given)
         graph = imported.whole()
     except UnsupportedNodes as error:
         mode = precision.mode or FLOAT
-        nothing = Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode)
-        return replace(nothing, cut=_made(cut))
+        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode, cut=cut())
     check_quantised(precision.quantised, [graph])
     graph = replace(graph, precision=precision)
     mode = precision.mode or graph.mode
     checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), mode=mode)
     try:
-        return replace(checked, model=Alternatives(graph))
+        return replace(checked, model=Alternatives(graph), decoder=decoder)
     except UnsupportedNodes:
-        return replace(checked, refusals=refusals_of(graph), cut=_made(cut))
+        return replace(checked, refusals=refusals_of(graph), cut=cut())
+
+
+def _not_cut() -> Cut:
+    raise ConfigError("a model with a state stays whole; drop --state")
 
 
 def _made(cut: Callable[[], Cut]) -> Cut | str:
@@ -130,13 +143,17 @@ def measured_peaks(device: str) -> tuple[Peaks, DeviceLimits]:
 def told(model: Path, given: Mapping[str, Any], peaks: Peaks, limits: DeviceLimits) -> dict[str, Any]:
     """Return the content of --json for what options ask, given by their names. Raises ConfigError, and as `check_model`
     does."""
-    shapes = combined(given.get("input_dimensions", ()))
-    if len(shapes) > 1:
-        raise ConfigError("--input_dimensions: a model is checked for one shape at a time; give one for each input")
+    choices = [ModelFile(model, combined(given.get("input_dimensions", ())))]
+    (file,) = with_states(choices, given.get("state", ()), given.get("state_capacity", ()))
+    if len(file.graphs) > 1:
+        raise ConfigError(
+            "--input_dimensions: a model is checked for one shape and one capacity of a state at a time; give one of each"
+        )
     with in_use(load_packages(given.get("op_packages", ()))):
         precision = Precision(given.get("precision_mode", ""), quantised=given.get("quantised", EXACT))
         narrow = given.get("float64") == FLOAT
-        checked = check_model(model, shapes[0], given.get("input_value", {}), precision, narrow)
+        shapes, state = file.graphs[0]
+        checked = check_model(model, shapes, given.get("input_value", {}), precision, narrow, state)
         return describe(checked, peaks, limits)
 
 
@@ -164,6 +181,7 @@ def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, 
     content["supported"] = [
         {"node": node, "op": op, "operation": runs_as.get(node)} for node, op in checked.node_ops.items()
     ]
+    content["state"] = None if checked.decoder is None else checked.decoder.told()
     exactness, outputs = plan.exactness, [spec.name for spec in plan.outputs]
     content["quantised"] = None if exactness is None else exactness.told(outputs)
     return content | _costs(plan, peaks) | _tuning(checked.model, limits) | {"assumes": list(ASSUMES)}

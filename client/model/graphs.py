@@ -8,7 +8,7 @@ from functools import cached_property
 from gputune.client.errors import ConfigError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
-from gputune.client.model.importer import import_model, load, read_model
+from gputune.client.model.importer import load, read_model
 from gputune.client.model.model_files import ModelFile, StateChoice
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.model.plan import Plan, Task
@@ -46,11 +46,9 @@ def _read(
 ) -> tuple[Graph, Decoder | None]:
     if state is None:
         return read_model(file.path, shapes, file.values, narrow), None
-    decoder = with_state(Stateful(load(file.path, narrow), file.path, shapes, file.values, state))
-    static = import_model(
-        decoder.model, file.path, *(({}, {}) if decoder.length else (shapes, decoder.original.values))
-    )
-    return replace(static, states=decoder.states), decoder
+    given = Stateful(load(file.path, narrow), file.path, shapes, file.values, state)
+    decoder = with_state(given)
+    return replace(decoder.imported(given).whole(), states=decoder.states), decoder
 
 
 def cut_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Cut]:

@@ -136,6 +136,8 @@ GENERATOR = (
 MODEL_CHECK = (
     shared.INPUT_DIMENSIONS,
     shared.INPUT_VALUE,
+    shared.STATE,
+    shared.STATE_CAPACITY,
     shared.PRECISION_MODE.having(
         help="Count tasks and bytes for this mode of context-binary-generator.  [default: as the model has floats]"
     ),

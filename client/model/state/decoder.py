@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from gputune.client.errors import INPUT_DIMENSIONS, INPUT_VALUE, ConfigError, ModelError
+from gputune.client.errors import INPUT_DIMENSIONS, INPUT_VALUE, ConfigError, ModelError, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import Imported, import_nodes, interface_of
 from gputune.client.model.model_files import StateChoice
@@ -51,19 +51,6 @@ class Original:
 
 
 @dataclass(frozen=True)
-class Decoder:
-    """A model of a fixed capacity. states: what its context says of the state, None for a growing prefix.
-
-    length: the input that says how many rows there are; capacity: how many there can be."""
-
-    model: onnx.ModelProto
-    states: StateRecord | None
-    length: str
-    capacity: int
-    original: Original
-
-
-@dataclass(frozen=True)
 class Stateful:
     """A model that is to keep a state. shapes, values: of inputs, as `read_model` has them."""
 
@@ -92,6 +79,32 @@ class Stateful:
         return found
 
 
+@dataclass(frozen=True)
+class Decoder:
+    """A model of a fixed capacity. states: what its context says of the state, None for a growing prefix.
+
+    length: the input that says how many rows there are; capacity: how many there can be."""
+
+    model: onnx.ModelProto
+    states: StateRecord | None
+    length: str
+    capacity: int
+    original: Original
+
+    def imported(self, given: Stateful) -> Imported:
+        """Import it. given: what it was made of, which has the shapes and values of a state that does not grow."""
+        if self.length:
+            return import_nodes(self.model, given.path, {})
+        return import_nodes(self.model, given.path, given.shapes, self.original.values)
+
+    def told(self) -> str:
+        """Return in words what it keeps, and what it takes with each step."""
+        if self.states is None:
+            return f"none; input {self.length!r} says how many of {self.capacity} rows there are"
+        taken = ", ".join(one.name for one in self.states.token_inputs)
+        return f"{self.states}{f', in {taken}' if taken else ''}"
+
+
 def with_state(given: Stateful) -> Decoder:
     """Return a decoder with a state of a capacity. Raises ConfigError for pairs and sizes that do not fit, ModelError
     for what cannot have a state."""
@@ -107,7 +120,10 @@ def with_state(given: Stateful) -> Decoder:
             f"--state_capacity {choice.capacity}: a step of model {given.path} adds {growth.tokens} rows; take more"
         )
     growing = measured(growth.imported, given.path, 1 if choice.prefix else 0, longest)
-    static, length = rewritten(growing, growth.pairs, growth.tokens)
+    try:
+        static, length = rewritten(growing, growth.pairs, growth.tokens)
+    except UnsupportedNodes as error:
+        raise growth.advised(error) from None
     symbol, inputs, outputs, whole = ("", [], [], False) if choice.prefix else growth.token_axes
     pairs = [StatePair(one, other, *growing.axes(one) or [FIXED]) for one, other in growth.pairs.items()]
     states = StateRecord(length, growth.tokens, choice.capacity, tuple(inputs), tuple(outputs), tuple(pairs), whole)
@@ -128,7 +144,8 @@ class _Growth:
         self._name_sums(given.shapes)
         self._check_known()
         self.tokens = 0 if prefix else self._tokens()
-        for name in [] if prefix else self._others():
+        self._masks = [] if prefix else self._others()
+        for name in self._masks:
             past, present = self._with_past(name)
             self.pairs[past] = present
             self.dimensions = self._dimensions(given.shapes, list(self.pairs))
@@ -139,6 +156,15 @@ class _Growth:
         found = import_nodes(self.model, self._path, self.dimensions.at(past, more), self._values)
         found.whole()
         return found
+
+    def advised(self, error: UnsupportedNodes) -> UnsupportedNodes:
+        """Return a refusal with the advice to make constants of inputs that were given a past."""
+        if not self._masks:
+            return error
+        values = " and ".join(f"{INPUT_VALUE} {name}=1" for name in self._masks)
+        advice = f"{values}, if nothing of the past is hidden"
+        refusals = [replace(one, instead=one.instead or advice) for one in error.refusals]
+        return UnsupportedNodes(refusals, str(self._path), error.looked_at)
 
     @cached_property
     def token_axes(self) -> tuple[str, list[TokenAxis], list[TokenAxis], bool]:
@@ -184,12 +210,12 @@ class _Growth:
             rename(self.model.graph, {each[0] for each in names}, names[0][0] if names else "")
 
     def _name_sums(self, shapes: Mapping[str, Shape]) -> None:
-        """Have dimensions that are the past and new rows, and have a name of their own, be called by the sum of both:
-        the new rows are the dimension with which the presents grow."""
+        """Have dimensions that are the past and new rows, and have a name of their own, be called by the sum of both.
+        The new rows are the largest dimension with which presents grow: a sum that is too small may cut them off."""
         symbols = self.dimensions.sums(self.pairs, self._values)
         sizes = {**self.dimensions.sizes, "1": 1} if symbols else {}
         called = {*symbols}
-        for name, size in sizes.items():
+        for name, size in sorted(sizes.items(), key=lambda each: -each[1]):
             rename(self.model.graph, called, whole := f"{self.dimensions.growing} + {name}")
             called = {whole}
             self.dimensions = self._dimensions(shapes, list(self.pairs))
@@ -276,8 +302,8 @@ def _branches(given: Stateful) -> Mapping[str, bool]:
     found = {name: value for name, value in joining_branches(given.model.graph).items() if name not in given.values}
     for name, value in found.items():
         log.info(
-            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes the "
-            "past; it takes an empty one for the first step, too"
+            f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes a past, "
+            "which takes an empty one for the first step"
         )
     return found
 

@@ -10,7 +10,8 @@ from gputune.client.errors import ConfigError
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.states import FIXED, StatePair, StateRecord
 from tests.client import models
-from tests.client.commands import Generate
+from tests.client.commands import Generate, Gputune
+from tests.strategies.decoders import grouped
 
 PAIRS = [("h_0", "hn_0"), ("h_1", "hn_1"), ("c", "cn")]
 
@@ -76,10 +77,11 @@ def test_an_option_takes_precedence_over_the_config_file(generate: Generate) -> 
         ("d*=cn*", "has no input 'd*'"),
         ("c=dn", "has input 'c', but no output 'dn'"),
         ("other=cn", "they must be the same"),
+        ("c=cn --unsupported host", "--state: with --unsupported host onnxruntime runs the model, and keeps no state"),
     ],
 )
 def test_what_is_no_pair_is_refused_in_a_line(generate: Generate, text: str, said: str) -> None:
-    ran = generate("--state", text)
+    ran = generate("--state", *text.split(" "))
     assert ran.code == 2 and said in ran.last_line and not generate.folder.joinpath("output").exists()
 
 
@@ -95,3 +97,29 @@ def test_models_of_a_context_remember_alike(generate: Generate, tmp_path: Path) 
     onnx.save(onnx.load(str(generate.model)), str(other))
     ran = generate("--state", "c=cn", "--model", f"{generate.model},{other}")
     assert [graph.states for graph in ran.header.graphs] == [record(PAIRS[2])] * 2
+
+
+CHECKED = {
+    "a mask that is 1": (
+        ["--input_value", "attention_mask=1", "--input_dimensions", "sequence_length=2"],
+        0,
+        "state: past_key_values.0.key = present.0.key, past_key_values.0.value = present.0.value; 16 rows, of which an "
+        "inference adds 2, in input_ids\n",
+    ),
+    "a mask that hides tokens": (
+        ["--input_dimensions", "sequence_length=1"],
+        9,
+        "it may mix the rows of the past, and which of them are there is not known before it runs; "
+        "instead: --input_value attention_mask=1, if nothing of the past is hidden\n",
+    ),
+    "two graphs": (["--input_dimensions", "sequence_length=1;sequence_length=2"], 2, ""),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_model_check_says_what_a_state_would_be(gputune: Gputune, name: str, tmp_path: Path) -> None:
+    options, code, said = CHECKED[name]
+    onnx.save(grouped(), tmp_path / "decoder.onnx")
+    state = ["--state", "auto", "--state_capacity", 16, "--input_dimensions", "batch_size=1"]
+    ran = gputune("model-check", tmp_path / "decoder.onnx", *state, *options)
+    assert ran.code == code and said in ran.out

@@ -305,7 +305,7 @@ def _grouped(use: Use) -> str:
         query, key = (turned_by_place(use, each, places_of, "i7", "i8", size, pairs) for each in (query, key))
     if grown and use.has(3):
         key, value = behind(use, "i3", key), behind(use, "i4", value)
-    elif past:
+    elif use.has(3):
         key, value = (
             _kept(use, _longer(use, f"i{3 + k}", length), each, start, (batch, m, length, size), rows)
             for k, each in enumerate((key, value))
