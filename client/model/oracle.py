@@ -2,6 +2,7 @@
 
 Products of bytes with weights of int8 saturate in onnxruntime on x86 processors without VNNI, so they are wrong there.
 With weights of uint8 they are right everywhere: such weights, and their zero points, are handed over as larger by 128.
+Products with weights of a few bits may allow onnxruntime to round what is multiplied with them: here it may not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from onnx import numpy_helper
 from gputune.client.errors import ConfigError
 from gputune.client.model.graph import Array
 from gputune.client.model.importer.opening.narrowing import widen
+from gputune.client.model.importer.opening.ordering import every_node
 from gputune.core.dtypes import FLOAT, FLOATS, HALF
 from gputune.runtime.onnxruntime import EXACT_PRODUCTS
 
@@ -34,6 +36,8 @@ WEIGHTS: Mapping[str, Sequence[tuple[int, int, int]]] = {
 }
 """By operator, the inputs that hold each weight, its zero point, and the zero point of the other factor. The last is -1
 if the other factor is uint8 in any case."""
+IN_FLOATS = 1
+"""The accuracy_level of MatMulNBits in float32; those above it are of fewer bits."""
 RANGES_BY_THREADS = frozenset(("DynamicQuantizeLSTM",))
 """Operators for which onnxruntime has ranges of their own for the rows of each thread."""
 
@@ -51,8 +55,8 @@ class Oracle:
         self._onnxruntime = _onnxruntime()
         found = self._call(self._model)
         self._one_thread = any(node.op_type in RANGES_BY_THREADS for node in found.graph.node)
-        wide, whole = widen(found, path), without_saturation(found, path.parent)
-        if wide or whole:
+        changes = [widen(found, path), without_saturation(found, path.parent), without_rounding(found)]
+        if any(changes):
             self._instead = found
         self._level = self._onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session = self._open(str(path) if self._instead is None else self._instead.SerializeToString())
@@ -161,6 +165,20 @@ def without_saturation(model: onnx.ModelProto, folder: Path) -> bool:
                 names[weight], names[zero] = larger(names[weight]), larger(point, shape)
                 node.input[:] = names
     return bool(made)
+
+
+def without_rounding(model: onnx.ModelProto) -> bool:
+    """Have products with weights of a few bits compute in float32. Return whether any is allowed less."""
+    levels = [
+        item
+        for node in every_node(model.graph.node)
+        if node.op_type == "MatMulNBits"
+        for item in node.attribute
+        if item.name == "accuracy_level" and item.i > IN_FLOATS
+    ]
+    for item in levels:
+        item.i = IN_FLOATS
+    return bool(levels)
 
 
 def _onnxruntime() -> Any:

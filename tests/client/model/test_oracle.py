@@ -1,4 +1,4 @@
-"""Test that the oracle multiplies bytes without saturating, whatever the processor."""
+"""Test that the oracle multiplies bytes without saturating, and floats without rounding, whatever the processor."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ import onnx
 import pytest
 
 from gputune.client.model.oracle import Oracle, without_saturation
+from tests.client.model.test_block_weights import product
+from tests.client.model.test_contrib_operators import model_of
 from tests.client.models import Array, build, save
 
 X = np.full((3, 64), 255, np.uint8)
@@ -81,3 +83,13 @@ def test_an_oracle_with_optimisations_multiplies_bytes_exactly(tmp_path: Path) -
     for oracle in (plain.optimised(), plain):
         np.testing.assert_array_equal(oracle.run({"x": X})["y"], want)
         np.testing.assert_array_equal(oracle.tensors(["y"], {"x": X})["y"], want)
+
+
+def test_an_oracle_rounds_no_factor_of_weights_of_a_few_bits(tmp_path: Path) -> None:
+    inputs, attributes = product(64, 24, 4, 32)
+    found = []
+    for level in (0, 4):
+        model, given = model_of("MatMulNBits", inputs, attributes | {"accuracy_level": level}, "y")
+        onnx.save(model, tmp_path / "model.onnx")
+        found.append(Oracle(tmp_path / "model.onnx").run(given)["y"])
+    np.testing.assert_array_equal(*found)
