@@ -46,10 +46,25 @@ settings.register_profile("repeatable", settings.get_profile("exploring"), deran
 providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined,assignment]
 
 
+def folder_of_the_run(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a folder that all processes of this run of pytest share."""
+    own = factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def share_native_parts(factory: pytest.TempPathFactory, cache: Path) -> None:
+    """Let a user's cache have the native parts that another process of this run has built: they take 8 s."""
+    (cache / "gputune").mkdir(parents=True)
+    (cache / "gputune" / "native").symlink_to(folder_of_the_run(factory, "native_parts"))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the tests out of the user's own cache, configuration and data."""
     home = tmp_path_factory.mktemp("home")
+    share_native_parts(tmp_path_factory, home / "cache")
     os.environ["XDG_CACHE_HOME"] = str(home / "cache")
     os.environ["XDG_CONFIG_HOME"] = str(home / "config")
     os.environ["XDG_DATA_HOME"] = str(home / "data")

@@ -23,10 +23,6 @@ from gputune.server.protocol.messages import Progress
 
 from .fake_target import gave_up, ok
 
-QUICK = replace(EFFORTS["quick"], trials=24, worth=0.002)
-"""Three batches for each task, whatever the real one has."""
-
-
 TASK = Task("MatMul", MatMulProblem(16, 16, 16, bias=True), 1)
 QUICK = replace(EFFORTS["quick"], trials=24, worth=0.002)
 """Three batches for each task, whatever the real one has."""

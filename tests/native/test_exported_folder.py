@@ -15,9 +15,11 @@ from gputune.client.export.exporting import export
 from gputune.client.input_lists import read_input_list
 from gputune.client.outputs import file_stems
 from gputune.client.run.net_run import mostly_by_launches
+from gputune.core.whole_file import locked_folder
 from gputune.runtime.executor import Executor, Runs
 from gputune.runtime.native.binding import Native
 from tests.client.evil_names import EVIL
+from tests.conftest import folder_of_the_run
 from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, sanitizers
 from tests.native.fake import ELEMENTS, HERE, STAGES, doubling_context, fake_library, named_context
 from tests.native.stateful import LATER, stateful_context
@@ -52,10 +54,13 @@ MODEL = ("--context_binary", "model.bin")
 
 @pytest.fixture(scope="module")
 def app(native: Native, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that make has built."""
-    app = exported(tmp_path_factory.mktemp("exported"))
-    build(app, MAKE)
-    return app
+    """Return one that make has built, once for all processes of this run."""
+    shared = folder_of_the_run(tmp_path_factory, "exported")
+    with locked_folder(shared):
+        if not (shared / "built").exists():
+            build(app := exported(tmp_path_factory.mktemp("exported")), MAKE)
+            app.rename(shared / "built")
+    return shutil.copytree(shared / "built", tmp_path_factory.mktemp("exported") / "app")
 
 
 def run(app: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,7 @@ import documented
 import tool
 from documented import Ended
 from gputune.client.cli.main import main
+from tests.conftest import share_native_parts
 from tests.shared_server import SharedServer
 
 BIN = Path(sys.executable).parent
@@ -64,7 +65,9 @@ class Here:
 
 @pytest.fixture(scope="session")
 def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("user")
+    folder = tmp_path_factory.mktemp("user")
+    share_native_parts(tmp_path_factory, folder)
+    return folder
 
 
 @pytest.fixture
@@ -85,7 +88,10 @@ def run_code(page: Path, folder: Path, here: Here) -> None:
 
 @pytest.mark.slow
 @by_page
-def test_the_commands_of_a_page_work(page: Path, here: Here, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_work(
+    page: Path, here: Here, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    share_native_parts(tmp_path_factory, tmp_path / "cache")
     run = documented.in_a_shell if page.name in NIGHT else here
     failures = documented.run_page(page, BIN, run, tmp_path)
     assert not failures, "\n\n".join(f"{one.command}\n{one.said}" for one in failures)
