@@ -96,6 +96,7 @@ def written(
     persistent: bool = False,
     precision: Precision | None = None,
     form: ArgumentForm | None = None,
+    kinds: Sequence[str] = ("packed", "compact"),
 ) -> list[Path]:
     """Write a packed and a compact context of models. form: of arguments, else the device's usual one."""
     wanted = []
@@ -106,7 +107,7 @@ def written(
         outcomes = {one.key: one for one in (tuned(task, backend, algorithm) for task in plan.tasks)}
         wanted.append(Wanted(plan, outcomes, persistent, form=form))
     paths = []
-    for name in ("packed", "compact"):
+    for name in kinds:
         built = build_all(wanted, maker, compact=name == "compact")
         paths.append(folder / f"{name}.bin")
         device: Any = maker.device

@@ -1,18 +1,26 @@
 """Test products whose weights stay whole numbers with scales, in every way to compute them."""
 
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gputune.kernels.catalogue import family_of
+from gputune.kernels.space import Configuration
 from tests.kernels.drawing import shared_out
 from tests.kernels.problems import CPU, GPU
 from tests.kernels.quantised_weights import PRODUCTS
 from tests.opencl.conftest import KernelBench
 
 FAMILY = family_of("MatMul")
-CHOSEN = shared_out(FAMILY, PRODUCTS, {"cpu": (CPU,), "gpu": (GPU,)})
+
+
+@functools.cache
+def chosen() -> Mapping[str, Sequence[tuple[str, Configuration]]]:
+    """Return configurations of each product; to find them takes a second, which collecting does not."""
+    return shared_out(FAMILY, PRODUCTS, {"cpu": (CPU,), "gpu": (GPU,)})
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -21,7 +29,7 @@ def test_numbers_with_scales_are_multiplied_as_what_they_stand_for(bench: Kernel
     inputs = FAMILY.sample_inputs(problem, np.random.default_rng(3))
     for kind in ("cpu", "gpu"):
         able = replace(bench, limits=replace(bench.limits, device_type=kind))
-        tried = [one for chosen, one in CHOSEN[name] if chosen == kind]
+        tried = [one for device, one in chosen()[name] if device == kind]
         default = FAMILY.default(problem, replace(CPU if kind == "cpu" else GPU))
         able.compare(FAMILY, problem, [default, *tried], inputs)
 

@@ -74,7 +74,7 @@ def halves(request: pytest.FixtureRequest, backend: Backend, tmp_path: Path) -> 
     """A graph in C that takes and gives halves."""
     model = build("(half[4,6] x, half[6] b) => (half[4,6] y, half[6] z)".replace("half", request.param),
                   "y = Add(x, b) z = Relu(b)", opset=14)  # fmt: skip
-    (path, _) = written(tmp_path, {"m": model}, compiling(backend), backend)
+    (path,) = written(tmp_path, {"m": model}, compiling(backend), backend, kinds=["packed"])
     with loaded(backend, path) as executor:
         assert isinstance(executor, NativeExecutor)
         yield executor
@@ -119,7 +119,9 @@ def test_weights_and_arenas_are_half_as_large(backend: Backend, tmp_path: Path) 
     for mode in (FLOAT, STORED):
         folder = tmp_path / mode
         folder.mkdir()
-        path, _ = written(folder, {"m": model}, LocalDevice(backend), backend, precision=Precision(mode))
+        (path,) = written(
+            folder, {"m": model}, LocalDevice(backend), backend, precision=Precision(mode), kinds=["packed"]
+        )
         with open_context(path) as file:
             header = file.header
             held = sum(header.sections[index].length for index in header.weights)

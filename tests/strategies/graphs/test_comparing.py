@@ -1,4 +1,4 @@
-"""Test that random models agree with onnxruntime, and that each difference is found and named."""
+"""Test how random models are made and compared; tests/client/model/test_random_graphs.py compares many."""
 
 import re
 from collections.abc import Mapping
@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
@@ -25,15 +23,6 @@ from tests.strategies.graphs.nodes import DRAWS
 
 def made(seed: int) -> onnx.ModelProto:
     return Maker(seed, DRAWS).make().model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_random_models_agree_with_onnxruntime(kind: str, seed: int) -> None:
-    outcome = outcome_of(seed, by_references, kind)  # a table of tests/client/model counts how many agree
-    assert outcome.kind != FAILED, outcome
 
 
 @pytest.mark.parametrize("kind", KINDS)
