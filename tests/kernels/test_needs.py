@@ -1,10 +1,10 @@
 """Test that each family declares what its kernels need, and that the declarations agree with their texts."""
 
-import functools
 import math
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -33,15 +33,23 @@ PROBLEMS = [
     *(("SeparableConv", problem) for problem in SEPARABLE.values()),
 ]
 DRAWN = 25
+BORDER = "@ end of a text @"
 WORKS_TOGETHER = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|__local|local)\b")
 
 
-@functools.cache
-def preprocessed(source: str, options: str) -> str:
-    """Return what a compiler sees of a source."""
-    macros = [option for option in options.split() if option.startswith("-D")]
-    command = ["cc", "-E", "-P", "-x", "c", "-undef", *macros, "-"]
-    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+def preprocessed(sources: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what a compiler sees of each source with its options, from one process."""
+    lines: list[str] = []
+    for source, options in sources:
+        macros = [option[2:].partition("=") for option in options.split() if option.startswith("-D")]
+        lines += [*(f"#define {name} {value or 1}" for name, _, value in macros), source]
+        lines += [
+            f"#undef {name}" for name in {*re.findall(r"# *define +(\w+)", source), *(each[0] for each in macros)}
+        ]
+        lines.append(BORDER)
+    command = ["cc", "-E", "-P", "-x", "c", "-undef", "-"]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    return done.stdout.split(BORDER)[:-1]
 
 
 def launches(op: str, problem: Any, limits: DeviceLimits) -> list[Launch]:
@@ -57,15 +65,18 @@ def launches(op: str, problem: Any, limits: DeviceLimits) -> list[Launch]:
 @pytest.mark.parametrize("limits", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS, ids=[f"{op}-{place}" for place, (op, _) in enumerate(PROBLEMS)])
 def test_a_kernel_that_cooperates_says_so(op: str, problem: Any, limits: DeviceLimits) -> None:
-    for launch in launches(op, problem, limits):
+    every = launches(op, problem, limits)
+    for launch in every:
         for kernel in launch.sequence:
             assert kernel.needs is not None and kernel.writes, kernel.entry
             assert set(kernel.writes) <= set(kernel.arguments)
             assert 0 <= kernel.needs.local_bytes <= limits.local_memory_bytes
             assert kernel.needs.cooperates or not kernel.needs.local_bytes or math.prod(kernel.local_size) == 1
-        if math.prod(launch.local_size) > 1:
-            words = WORKS_TOGETHER.search(preprocessed(launch.source, launch.options)) is not None
-            assert words == any(kernel.needs.cooperates for kernel in launch.sequence if kernel.needs), launch.options
+    shared = [launch for launch in every if math.prod(launch.local_size) > 1]
+    texts = preprocessed((launch.source, launch.options) for launch in shared)
+    for launch, text in zip(shared, texts, strict=True):
+        words = WORKS_TOGETHER.search(text) is not None
+        assert words == any(kernel.needs.cooperates for kernel in launch.sequence if kernel.needs), launch.options
 
 
 @pytest.mark.parametrize(
