@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import unused_ports as ports
+from tests.client.commands import Gputune
 from tests.conftest import NO_CI
 
 from .phone import Phone
@@ -29,6 +30,11 @@ class Adb:
 
     def forwards(self) -> list[str]:
         return list(filter(None, self("forward", "--list").splitlines()))
+
+
+@pytest.fixture
+def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
+    return Gputune(capfd)
 
 
 @pytest.fixture(scope="session")

@@ -38,11 +38,6 @@ Make = Callable[..., Phone]
 
 
 @pytest.fixture
-def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
-    return Gputune(capfd)
-
-
-@pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The agent of this machine, as if it was built for a phone."""
     if compiler() is None:

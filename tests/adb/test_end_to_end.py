@@ -20,11 +20,6 @@ Make = Callable[..., Phone]
 
 
 @pytest.fixture
-def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
-    return Gputune(capfd)
-
-
-@pytest.fixture
 def bare(make_phone: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes devices that have a Python with numpy and pyopencl only, for a bundle that does not change meanwhile."""
     monkeypatch.setattr("gputune.client.target.adb.target.bundle_bytes", functools.cache(bundle_bytes))

@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import Plan
 from gputune.client.model.reference import evaluate
 from gputune.kernels.catalogue import family_of
@@ -16,6 +18,8 @@ TOLERANCE = 1e-5
 
 Lowered = Callable[[onnx.ModelProto], Plan]
 """What the fixture `lowered` is: it gives the plan of a model."""
+Simplified = Callable[[onnx.ModelProto], Graph]
+Alternated = Callable[[onnx.ModelProto], Alternatives]
 
 
 def random_inputs(plan: Plan) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Provide a small context of the null device, and the identity for which it was made."""
+"""Provide the null device and a small context of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,13 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.runtime.backends import open_backend
+from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
 
 BINARY_OPTIONS = "-DN=8"
 SOURCE = "__kernel void f(__global float *a) {}"
+
+
+@pytest.fixture
+def null() -> Backend:
+    return open_backend(NULL_REPORT)
 
 
 @pytest.fixture

@@ -15,11 +15,6 @@ from tests.client.commands import Gputune
 
 
 @pytest.fixture
-def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
-    return Gputune(capfd)
-
-
-@pytest.fixture
 def root(tmp_path: Path) -> Path:
     return make_tree(tmp_path / "root", "mali")
 

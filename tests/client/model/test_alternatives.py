@@ -1,19 +1,17 @@
 """Test plans with and without optional fusion: what may be fused, when it is, and that the plans compute the same."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from gputune.client.model.alternatives import Alternatives
-from gputune.client.model.importer import read_model
 from gputune.client.model.plan import Plan, Task
 from gputune.client.model.reference import evaluate
 from gputune.kernels.catalogue import family_of
-from tests.client.models import build, save
+from tests.client.models import build
+from tests.client.plans import Alternated
 from tests.kernels.problems import CPU, GPU
 
 SIGNATURE = "(float[1,4,8,8] x) => (float[1,6,4,4] y)"
@@ -23,14 +21,6 @@ TWO_BLOCKS = """
     d = Conv<group=8, pads=[1,1,1,1]>(x, v, b) r = Clip(d, low, high) p = Conv(r, w, b)
     e = Conv<group=8, pads=[1,1,1,1]>(p, v2, b) s = Clip(e, low, high) q = Conv(s, w, b)
     f = Conv<group=8, strides=[2,2]>(q, v, b) t = HardSwish(f) y = Conv(t, w, b)"""
-
-Alternated = Callable[[onnx.ModelProto], Alternatives]
-
-
-@pytest.fixture(scope="session")
-def alternated(tmp_path_factory: pytest.TempPathFactory) -> Alternated:
-    folder: Path = tmp_path_factory.mktemp("models")
-    return lambda model: Alternatives(read_model(save(model, folder)))
 
 
 def two_blocks() -> onnx.ModelProto:

@@ -1,7 +1,6 @@
 """Test which products and softmaxes one kernel could compute, and that it computes the same."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,14 +8,12 @@ import onnx
 import pytest
 
 from gputune.client.model.alternatives import Alternatives
-from gputune.client.model.importer import read_model
 from gputune.client.model.reference import evaluate
 from gputune.kernels.ops.attention import AttentionProblem
 from tests.client.model.test_contrib_operators import CASES, model_of
-from tests.client.models import build, integers, numbers, save
+from tests.client.models import build, integers, numbers
+from tests.client.plans import Alternated
 from tests.kernels.problems import CPU, GPU
-
-Alternated = Callable[[onnx.ModelProto], Alternatives]
 
 THIRDS = """
     r = Reshape(x, split) t = Transpose<perm=[2,0,3,1,4]>(r) q = Gather<axis=0>(t, first) k = Gather<axis=0>(t, second)
@@ -52,12 +49,6 @@ NONE = {
     "numbers in the place of shares": "s1 = Softmax<axis=-1>(m) g = Greater(m, root) p = Where(g, root, s1)",
     "shares that others read": "p = Softmax<axis=-1>(m) z = Identity(p)",
 }
-
-
-@pytest.fixture(scope="session")
-def alternated(tmp_path_factory: pytest.TempPathFactory) -> Alternated:
-    folder: Path = tmp_path_factory.mktemp("models")
-    return lambda model: Alternatives(read_model(save(model, folder)))
 
 
 def thirds(softmax: str, inputs: str = "", outputs: str = "") -> onnx.ModelProto:

@@ -1,20 +1,9 @@
 """Test convolutions and poolings over lines: what is lifted to maps, what follows, and that all of it is right."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import onnx
-import pytest
 
-from gputune.client.model.graph import Graph
-from gputune.client.model.importer import read_model
-from gputune.client.model.passes import simplify
-from tests.client.models import build, save
-
-
-@pytest.fixture
-def simplified(tmp_path: Path) -> Callable[[onnx.ModelProto], Graph]:
-    return lambda model: simplify(read_model(save(model, tmp_path)))
+from tests.client.models import build
+from tests.client.plans import Simplified
 
 
 def chain() -> onnx.ModelProto:
@@ -35,14 +24,14 @@ def chain() -> onnx.ModelProto:
     )
 
 
-def test_what_is_no_part_of_a_chain_stays_a_line(simplified: Callable[[onnx.ModelProto], Graph]) -> None:
+def test_what_is_no_part_of_a_chain_stays_a_line(simplified: Simplified) -> None:
     body = "t = Tanh(x) u = Exp(t) v = Concat<axis=1>(u, t) y = Conv(v, w)"
     graph = simplified(build("(float[2,3,7] x) => (float[a,b,c] y)", body, {"w": (2, 6, 3)}))
     ranks = {node.op: len(graph.shape(node.output)) for node in graph.nodes if node.op != "Reshape"}
     assert ranks == {"Elementwise": 3, "Concat": 3, "Conv": 4}
 
 
-def test_one_line_read_twice_is_lifted_once(simplified: Callable[[onnx.ModelProto], Graph]) -> None:
+def test_one_line_read_twice_is_lifted_once(simplified: Simplified) -> None:
     body = "a = Conv(x, w) b = Conv(x, w) y = Concat<axis=1>(a, b)"
     graph = simplified(build("(float[2,3,7] x) => (float[a,b,c] y)", body, {"w": (2, 3, 3)}))
     assert sorted(node.op for node in graph.nodes) == ["Concat", "Conv", "Conv", "Reshape", "Reshape"]

@@ -1,6 +1,5 @@
 """Test what each pass makes of a graph; test_lowering checks that the results are right."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +8,10 @@ import pytest
 
 from gputune.client.model.graph import Graph, Node
 from gputune.client.model.importer import read_model
-from gputune.client.model.passes import PASSES, simplify
+from gputune.client.model.passes import PASSES
 from tests.client import models
 from tests.client.models import MODELS, build, numbers, save
-
-Simplified = Callable[[onnx.ModelProto], Graph]
-
-
-@pytest.fixture
-def simplified(tmp_path: Path) -> Simplified:
-    return lambda model: simplify(read_model(save(model, tmp_path)))
+from tests.client.plans import Simplified
 
 
 def functions(node: Node) -> list[str]:

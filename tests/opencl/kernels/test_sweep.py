@@ -13,12 +13,12 @@ from gputune.client.model.lowering import Plan
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
 from gputune.runtime.measuring.verification import mismatch
-from tests.client.model.conftest import lowered
+from tests.client.model.conftest import lowered, model_folder
 from tests.client.model.test_windows import convolutions, poolings, products, transposed_convolutions
 from tests.client.models import build
 from tests.client.plans import Lowered
 
-__all__ = ["lowered"]
+__all__ = ["lowered", "model_folder"]
 
 TOLERANCE = 1e-4
 ON_HOST = frozenset(("Elementwise", "Transpose"))

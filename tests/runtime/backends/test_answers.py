@@ -25,11 +25,6 @@ GUARD, SIZE = 256, 64
 BOUNDS = Bounds(limit=0.5, ordinary=10.0, relative=0.1, absolute=0.0)
 
 
-@pytest.fixture
-def null() -> Backend:
-    return open_backend(NULL_REPORT)
-
-
 def guarded(null: Backend, content: bytes) -> Zone:
     whole = null.allocate(len(content) + 2 * GUARD)
     null.fill(whole, POISON)

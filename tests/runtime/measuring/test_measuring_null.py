@@ -45,11 +45,6 @@ def timeless(trial: Trial) -> Trial:
     return replace(trial, measured={name: value for name, value in trial.measured.items() if name != "spent_ns"})
 
 
-@pytest.fixture
-def null() -> Backend:
-    return open_backend(NULL_REPORT)
-
-
 @pytest.mark.slow
 def test_trials_are_right_and_the_same_in_every_process(null: Backend) -> None:
     measured = run(null, range(16))

@@ -9,8 +9,7 @@ import pytest
 from gputune.core.batches import Profiled
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Variant, Work
-from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
-from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing
 from gputune.runtime.measuring.timing import COLD_LAUNCHES, WARM_UP_FACTOR, Protocol, Runner, sample, warm_up
 from tests.variants import baseline_beside, measure_on, numbered
 
@@ -30,11 +29,6 @@ def run(backend: Backend, *variants: Variant, baseline: Variant | None = None, *
     fields |= {"work": Work(10**6, 512), "baseline": baseline_beside(variants, baseline)}
     x, reference = backend.upload(values), backend.upload(values)
     return measure_on(ProgramCache(backend), variants, {"x": x}, reference, **fields)
-
-
-@pytest.fixture
-def null() -> Backend:
-    return open_backend(NULL_REPORT)
 
 
 @pytest.fixture

@@ -73,11 +73,6 @@ def run(
     return measure_on(programs or ProgramCache(backend), variants, buffers, reference, notes, **fields)
 
 
-@pytest.fixture
-def null() -> Backend:
-    return open_backend(NULL_REPORT)
-
-
 def test_every_step_is_announced_with_its_variant(null: Backend) -> None:
     notes = Notes()
     packed = Variant({}, (launch(9, "x", "p"),), launch(2, "p", "output"), {"p": 4 * SIZE})

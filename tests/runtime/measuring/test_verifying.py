@@ -8,18 +8,12 @@ import pytest
 
 from gputune.core.batches import Profiled
 from gputune.core.launches import Launch, Variant
-from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
-from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing
 from tests.variants import measure_on, numbered
 
 SIZE = 64
 X, SCRATCH = 0, 2
 """Places of arguments."""
-
-
-@pytest.fixture
-def null() -> Backend:
-    return open_backend(NULL_REPORT)
 
 
 def run(backend: Backend) -> Profiled:
