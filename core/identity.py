@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from gputune.core.bounds import Amount, CText, Stored, Within, in_files
 from gputune.core.decoder import record_of
+from gputune.core.tier import Tier, tier_of
 
 DeviceType = Annotated[str, Stored(Literal["cpu", "gpu", "accelerator"], str)]
 
@@ -56,6 +57,11 @@ class DeviceIdentity:
         """Return the identity that to_dict wrote. Raises ValueError that names the field which is missing or
         wrong."""
         return record_of(cls, fields, "device identity", ValueError)
+
+    @property
+    def tier(self) -> Tier:
+        """Return its tier."""
+        return tier_of(self.name, self.compute_units, self.vendor, self.device_version)
 
     def runs_binaries_of(self, other: DeviceIdentity) -> bool:
         """Return whether a program binary that `other` made can be expected to run here unchanged."""

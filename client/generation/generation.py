@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from gputune.cache import PerformanceCache, named, tier_of
+from gputune.cache import PerformanceCache, named
 from gputune.client.context import builder
 from gputune.client.context.argument_form import FormChoice
 from gputune.client.context.choice import Decision, InChain, outcomes_of
@@ -93,7 +93,7 @@ class Generation:
         self._progress, self._arrived = progress, arrived
         self.device = DeviceIdentity.from_dict(client.device)
         self._form, self._launch_ns = request.config.form or usual_form(self.device), 0.0
-        self.tier = tier_of(self.device.name, self.device.compute_units, self.device.vendor, self.device.device_version)
+        self.tier = self.device.tier
         if request.device_tier is not None:
             self.tier = named(self.tier, request.device_tier)
         self._computes = self.device.platform not in SIMULATED

@@ -31,6 +31,7 @@ from gputune.client.viewer.schematic import (
     TensorPlan,
     write_schematic,
 )
+from gputune.core.alike import as_kind
 from gputune.core.files import sha256_of
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
@@ -227,11 +228,9 @@ def _scratch(plan: Plan, storage: Storage) -> Iterator[TensorPlan]:
 def _tensor(tensor: TensorSpec, ref: BufferRef, first: int, last: int) -> TensorPlan:
     """Return a tensor that lies there. Of constants nothing more is known: each configuration packs them in its own
     way."""
-    return TensorPlan(
-        name=tensor.name,
-        shape=tensor.shape,
-        dtype=tensor.dtype,
-        nbytes=tensor.nbytes,
+    return as_kind(
+        TensorPlan,
+        tensor,
         kind="constant" if ref.kind == "weights" else ref.kind,
         arena=ref.index if ref.kind == "arena" else 0,
         offset=ref.offset,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gputune.client.model.lowering.attending import Parts, fused_attention
 from gputune.client.model.plan import Operation, Plan, Task
+from gputune.core.alike import as_kind
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.separable import SeparableProblem
 
@@ -146,21 +147,14 @@ def _separable(depthwise: Operation, project: Operation) -> FusionGroup | None:
         return None
     if first.dtype != second.dtype:
         return None
-    problem = SeparableProblem(
-        batch=first.batch,
-        height=first.height,
-        width=first.width,
-        channels=first.channels,
+    problem = as_kind(
+        SeparableProblem,
+        first,
         out_channels=second.n,
-        kernel=first.kernel,
-        strides=first.strides,
-        pads=first.pads,
-        dilations=first.dilations,
         depthwise_bias=first.bias,
         bias=second.bias,
         depthwise_epilogue=first.epilogue,
         epilogue=second.epilogue,
-        dtype=first.dtype,
     )
     inputs = {
         **{FUSED_NAMES[name]: tensor for name, tensor in depthwise.inputs.items()},
@@ -185,25 +179,8 @@ def _inverted_residual(expand: Operation, separable: FusionGroup) -> Iterator[Fu
         return
     if second.channels <= LEAST_EXPANSION * first.k:
         return
-    problem = InvertedResidualProblem(
-        batch=second.batch,
-        height=second.height,
-        width=second.width,
-        in_channels=first.k,
-        channels=second.channels,
-        out_channels=second.out_channels,
-        kernel=second.kernel,
-        strides=second.strides,
-        pads=second.pads,
-        dilations=second.dilations,
-        expand_bias=first.bias,
-        depthwise_bias=second.depthwise_bias,
-        bias=second.bias,
-        expand_epilogue=first.epilogue,
-        depthwise_epilogue=second.depthwise_epilogue,
-        epilogue=second.epilogue,
-        dtype=first.dtype,
-    )
+    expansion = {"in_channels": first.k, "expand_bias": first.bias, "expand_epilogue": first.epilogue}
+    problem = as_kind(InvertedResidualProblem, second, **expansion)
     inputs = {**separable.fused.inputs, "input": expand.inputs["a"], "expand_weight": expand.inputs["b"]}
     if first.bias:
         inputs["expand_bias"] = expand.inputs["bias"]

@@ -18,7 +18,6 @@ from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.batches import Compiled
-from gputune.core.tier import tier_of
 from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import open_context, write_context
@@ -65,7 +64,7 @@ class LocalDevice:
             programs=built.programs,
             weights=built.weights,
             device=self.device,
-            tier=tier_of(identity.name, identity.compute_units, identity.vendor, identity.device_version).name,
+            tier=identity.tier.name,
             configuration={},
             versions={"gputune": software_version()},
             computes=self._backend.computes,

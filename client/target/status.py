@@ -8,7 +8,6 @@ from typing import Any
 
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
-from gputune.core.tier import tier_of
 from gputune.runtime.devices.load import COUNTS
 from gputune.server.protocol.messages import PROTOCOL_VERSION
 
@@ -19,13 +18,12 @@ def describe(client: TargetClient) -> dict[str, Any]:
     Raises TargetError."""
     report = dataclasses.asdict(client.status())
     identity = DeviceIdentity.from_dict(client.device)
-    tier = tier_of(identity.name, identity.compute_units, identity.vendor, identity.device_version)
     return {
         "address": client.address,
         "protocol": PROTOCOL_VERSION,
         **report,
         "device": identity.to_dict(),
-        "tier": tier.name,
+        "tier": identity.tier.name,
         "server": dict(client.server),
         "limits": dataclasses.asdict(client.limits),
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import DeviceLimits, Estimate, Needs
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.tiling.estimate import (
     BARRIER,
     BLOCK,
@@ -26,6 +26,7 @@ from gputune.kernels.tiling.packing import buffer_constraints
 from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
     Declared,
+    at_most,
     busy,
     ceil_div,
     local_bytes,
@@ -292,9 +293,7 @@ class SharedRows:
 
     def _limits(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
-        yield DeviceLimit(
-            ("LM", "LN"), lambda lm, ln: lm * ln <= most, f"LM*LN must not exceed the device's {most} work-items"
-        )
+        yield at_most(("LM", "LN"), most, f"{most} work-items")
         yield self.declared.limit(limits)
 
     def _dense(self, every: Iterable[dict[str, int]], ratio: float) -> list[dict[str, int]]:

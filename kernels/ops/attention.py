@@ -40,6 +40,7 @@ from gputune.kernels.indexing.steps import (
     Steps,
     as_it_lies,
     different,
+    outer_steps,
     place,
     reach,
     reach_each_once,
@@ -48,7 +49,7 @@ from gputune.kernels.indexing.steps import (
 )
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, defines, template
 from gputune.kernels.tiling.estimate import WIDEST
 from gputune.kernels.tiling.streaming import ceil_div, check_indices
 
@@ -316,7 +317,7 @@ def _distances(problem: AttentionProblem, packs: int) -> Iterator[int]:
         tensors.append(((*places.batch, problem.depth, problem.keys), (*outer, across, along), places.starts[1]))
     for sizes, steps, start in tensors:
         yield from (start, sizes[-1])
-        yield from (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
+        yield from outer_steps(sizes, steps)
 
 
 def _in_vectors(problem: AttentionProblem) -> Mapping[str, bool]:
@@ -325,8 +326,7 @@ def _in_vectors(problem: AttentionProblem) -> Mapping[str, bool]:
     sides.append(("OUT", problem.shape, problem.places.output_steps))
     found = {}
     for (name, sizes, steps), start in zip(sides, (*problem.places.starts, 0), strict=True):
-        others = (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
-        found[name] = steps[-1] == 1 and aligned(WIDEST, start, sizes[-1], *others)
+        found[name] = steps[-1] == 1 and aligned(WIDEST, start, sizes[-1], *outer_steps(sizes, steps))
     return found
 
 
@@ -372,7 +372,7 @@ def _prelude(problem: AttentionProblem) -> str:
         "HIDDEN_SCORE": "0.0f" if problem.places.hidden_steps is None else "ELEMENT(hidden_score, 0)",
         "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.scores.source('(value)', operands)} }}",
     }
-    return "".join(f"#define {name} {text}\n" for name, text in macros.items())
+    return defines(macros)
 
 
 def _beside(problem: AttentionProblem) -> tuple[str, ...]:

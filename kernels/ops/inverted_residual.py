@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gputune.core.alike import as_kind
 from gputune.core.dtypes import FLOAT, FLOATS
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
@@ -81,23 +82,7 @@ class InvertedResidualProblem(Problem):
     @property
     def separable(self) -> SeparableProblem:
         """The separable convolution alone."""
-        return SeparableProblem(
-            batch=self.batch,
-            height=self.height,
-            width=self.width,
-            channels=self.channels,
-            out_channels=self.out_channels,
-            kernel=self.kernel,
-            strides=self.strides,
-            pads=self.pads,
-            dilations=self.dilations,
-            depthwise_bias=self.depthwise_bias,
-            bias=self.bias,
-            depthwise_epilogue=self.depthwise_epilogue,
-            epilogue=self.epilogue,
-            layout=self.layout,
-            dtype=self.dtype,
-        )
+        return as_kind(SeparableProblem, self)
 
     @property
     def expansion(self) -> MatMulProblem:

@@ -50,7 +50,7 @@ from gputune.kernels.indexing.steps import (
 )
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import template
+from gputune.kernels.template import defines, template
 from gputune.kernels.tiling.estimate import WIDEST, Card, handing_over
 from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.packing import Packing, Quantised, QuantisedPacking
@@ -460,7 +460,7 @@ def _prelude(problem: MatMulProblem) -> str:
     }
     if problem.parts:
         macros |= _parts(problem)
-    return "".join(f"#define {name} {text}\n" for name, text in macros.items())
+    return defines(macros)
 
 
 def _operand(problem: MatMulProblem, name: str, steps: Steps) -> str:

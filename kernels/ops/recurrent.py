@@ -29,6 +29,7 @@ from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
     Declared,
+    at_most,
     busy,
     ceil_div,
     default_width,
@@ -95,11 +96,7 @@ class RecurrentFamily(KernelFamily):
                 busy(("VW",), problem.hidden, "the elements of a state"),
                 busy(("VW", "NV"), problem.hidden, "the elements of a state"),
                 busy(("VW", "NV", "LANES"), problem.hidden, "the elements of a state"),
-                DeviceLimit(
-                    ("LANES",),
-                    lambda lanes: lanes <= min(group, limits.max_work_item_sizes[0]),
-                    f"LANES must not exceed the device's {group} work-items per work-group",
-                ),
+                at_most(("LANES",), min(group, limits.max_work_item_sizes[0]), f"{group} work-items per work-group"),
                 Constraint(
                     ("MB", "NV", "VW"),
                     lambda rows, vectors, width: (

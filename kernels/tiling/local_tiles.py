@@ -32,7 +32,7 @@ from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parame
 from gputune.kernels.template import build_options
 from gputune.kernels.tiling.estimate import WIDEST, Card, Side, Tile, clocks, groups_at_once, turned
 from gputune.kernels.tiling.packing import Packing, buffer_constraints, packed_constraints
-from gputune.kernels.tiling.streaming import Declared, ceil_div, power_at_least, round_up
+from gputune.kernels.tiling.streaming import Declared, at_most, ceil_div, power_at_least, round_up
 from gputune.kernels.tiling.workgroups import TiledKernel
 
 ROWS = (1, 2, 4, 8, 16)
@@ -281,9 +281,7 @@ class LocalTiles:
 
     def _tile_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
-        yield DeviceLimit(
-            ("LM", "LN"), lambda lm, ln: lm * ln <= most, f"LM*LN must not exceed the device's {most} work-items"
-        )
+        yield at_most(("LM", "LN"), most, f"{most} work-items")
         yield Constraint(
             ("LM", "LN"),
             lambda lm, ln: LEAST_ITEMS <= lm * ln <= MOST_ITEMS,

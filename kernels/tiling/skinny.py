@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.tiling.estimate import (
     BARRIER,
     FLOAT_BYTES,
@@ -35,7 +35,7 @@ from gputune.kernels.tiling.estimate import (
 )
 from gputune.kernels.tiling.local_tiles import Shares
 from gputune.kernels.tiling.packing import Packing
-from gputune.kernels.tiling.streaming import Declared, ceil_div, local_bytes, power_at_least, power_at_most
+from gputune.kernels.tiling.streaming import Declared, at_most, ceil_div, local_bytes, power_at_least, power_at_most
 from gputune.kernels.tiling.workgroups import TiledKernel
 
 MOST_ROWS = 16
@@ -237,11 +237,9 @@ class Skinny:
 
     def _group_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most, (most_x, most_y, _) = limits.max_work_group_size, limits.max_work_item_sizes
-        yield DeviceLimit(
-            ("LM", "LN"), lambda lm, ln: lm * ln <= most, f"LM*LN must not exceed the device's {most} work-items"
-        )
-        yield DeviceLimit(("LN",), lambda ln: ln <= most_x, f"LN must not exceed the device's limit of {most_x}")
-        yield DeviceLimit(("LM",), lambda lm: lm <= most_y, f"LM must not exceed the device's limit of {most_y}")
+        yield at_most(("LM", "LN"), most, f"{most} work-items")
+        yield at_most(("LN",), most_x, f"limit of {most_x}")
+        yield at_most(("LM",), most_y, f"limit of {most_y}")
         yield Constraint(
             ("LM", "LN"), lambda lm, ln: lm * ln <= MOST_ITEMS, f"a work-group has at most {MOST_ITEMS} work-items"
         )

@@ -66,12 +66,12 @@ def group_constraints(limits: DeviceLimits, *names: str) -> tuple[Constraint, ..
     names, most = names or ("DIMX", "DIMY"), limits.max_work_group_size
     sides = zip(names, limits.max_work_item_sizes, strict=False)
     return (
-        *(_at_most((name,), size, f"limit of {size}") for name, size in sides),
-        _at_most(names, most, f"{most} work-items per work-group"),
+        *(at_most((name,), size, f"limit of {size}") for name, size in sides),
+        at_most(names, most, f"{most} work-items per work-group"),
     )
 
 
-def _at_most(names: tuple[str, ...], most: int, limit: str) -> DeviceLimit:
+def at_most(names: tuple[str, ...], most: int, limit: str) -> DeviceLimit:
     """Return the rule that the product of parameters does not exceed a limit of the device."""
     reason = f"{'*'.join(names)} must not exceed the device's {limit}"
     return DeviceLimit(names, lambda *sizes: math.prod(sizes) <= most, reason)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from gputune.core.launches import OUTPUT
 from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
+from gputune.kernels.space import Configuration, Constraint, Parameter
 from gputune.kernels.template import build_options
-from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
+from gputune.kernels.tiling.streaming import at_most, ceil_div, power_at_most, round_up
 
 GROUP_SIDES = (1, 2, 4, 8, 16, 32)
 CPU_GROUPS_PER_UNIT = 4
@@ -67,18 +67,10 @@ def group_constraints(
 ) -> tuple[Constraint, ...]:
     """Return what LM, LN and ORDER must keep; `grid_of` gives the grid for values of the parameters `names`."""
     most, side = limits.max_work_group_size, min(limits.max_work_item_sizes[:2])
-    rules = [
-        DeviceLimit(
-            ("LM",), lambda lm: lm <= side, f"LM must not exceed the device's {side} work-items in a dimension"
-        ),
-        DeviceLimit(
-            ("LN",), lambda ln: ln <= side, f"LN must not exceed the device's {side} work-items in a dimension"
-        ),
-        DeviceLimit(
-            ("LM", "LN"),
-            lambda lm, ln: lm * ln <= most,
-            f"LM*LN must not exceed the device's {most} work-items per work-group",
-        ),
+    rules: list[Constraint] = [
+        at_most(("LM",), side, f"{side} work-items in a dimension"),
+        at_most(("LN",), side, f"{side} work-items in a dimension"),
+        at_most(("LM", "LN"), most, f"{most} work-items per work-group"),
         Constraint(
             (*names, "LM"), lambda *v: v[-1] <= grid_of(*v[:-1])[0], "LM must not exceed the tiles down the rows"
         ),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from gputune.core.errors import DeviceError, LimitExceeded, WrongDevice
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import check_sizes
 from gputune.core.statuses import FARTHEST, ContextChoice, ContextVerdict
-from gputune.core.tier import Tier, tier_of
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.package import Package
 from gputune.runtime.context.records import ContextHeader, GraphRecord
@@ -76,13 +76,13 @@ def open_chosen(package: Package, device: DeviceIdentity, computes: bool, graph:
 
 def distance(device: DeviceIdentity, made_for: DeviceIdentity) -> tuple[int, str]:
     """Return how far a device is from that of a context, as ContextChoice has it, and the reason in words."""
-    here, there = _tier(device), _tier(made_for)
+    here, there = device.tier, made_for.tier
     model, units = device.name, device.compute_units
     if device.runs_binaries_of(made_for):
         return 0, ""
     if here.name == there.name:
         return 1, f"made for another driver: {device.difference(made_for)}"
-    if _tier(device, units=0).name == _tier(made_for, units=0).name:
+    if replace(device, compute_units=0).tier.name == replace(made_for, compute_units=0).tier.name:
         return 2, f"made for {made_for.compute_units} compute units, here are {units}"
     if here.family == there.family:
         return 3, f"made for {made_for.name}, {model} is of the same family {here.family}"
@@ -100,11 +100,6 @@ def made_by_null(device: str) -> str:
         f"made by the null device: it holds no rearranged weights and cannot run on {device}; "
         "make it again on a real device, or ask for the device 'null'"
     )
-
-
-def _tier(device: DeviceIdentity, units: int | None = None) -> Tier:
-    count = device.compute_units if units is None else units
-    return tier_of(device.name, count, device.vendor, device.device_version)
 
 
 def _choice(

@@ -18,6 +18,7 @@ from gputune.client.model.plan import Operation, Plan
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.search.task_search import task_key
+from gputune.core.alike import as_kind
 from gputune.core.bounds import Scalar
 from gputune.core.launches import Launch, Variant
 from gputune.kernels.catalogue import family_of
@@ -91,18 +92,13 @@ class Captures:
             ProgramRecord(file.binary(index), file.source(index), program.options, program.needs)
             for index, program in enumerate(header.programs)
         ]
-        return Context(
+        return as_kind(
+            Context,
+            header,
             graphs=[self._opened(captures, copy_program=len(programs))],
             programs=[*programs, self._compiled_copy()],
             weights=[file.weights(index) for index in range(len(header.weights))],
-            packing=header.packing,
-            requires=header.requires,
-            models=header.models,
             device=header.device.to_dict(),
-            tier=header.tier,
-            configuration=header.configuration,
-            versions=header.versions,
-            computes=header.computes,
         )
 
     def _opened(self, captures: Sequence[Capture], copy_program: int) -> GraphRecord:

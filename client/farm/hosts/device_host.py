@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gputune.cache import tier_of
 from gputune.client.errors import TargetError
 from gputune.client.farm.engine import Announced, Call, checked_name
 from gputune.client.farm.frames import OPEN_LIMITS, REQUESTS, error_frame, from_bytes, to_bytes
@@ -369,6 +368,5 @@ class DeviceHost(Closing):
 
 def _announced(name: str, connection: TargetConnection) -> Announced:
     identity = DeviceIdentity.from_dict(connection.device)
-    tier = tier_of(identity.name, identity.compute_units, identity.vendor, identity.device_version)
     settings = settings_of(connection.server)
-    return Announced(name, tier.name, identity.to_dict(), settings, identity.platform in SIMULATED)
+    return Announced(name, identity.tier.name, identity.to_dict(), settings, identity.platform in SIMULATED)

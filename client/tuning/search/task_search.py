@@ -16,11 +16,11 @@ from gputune.client.tuning.search.effort import Effort, most_trials, trials_for
 from gputune.client.tuning.search.rendered import rendered_sha256
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.core.alike import as_kind
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm
 from gputune.core.quirks import quirks_of, standard_of, usual_form
 from gputune.core.statuses import OK
-from gputune.core.tier import tier_of
 from gputune.kernels.algorithms import way_of
 from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Instance, KernelFamily, Work, problem_to_dict
@@ -52,20 +52,14 @@ def device_limits(
 ) -> DeviceLimits:
     """Return the properties of a device that constraints and kernels depend on. form: how launches take tensors that
     lie in arenas; None if that was not measured. features: those that it has proven. launch_ns: as of DeviceLimits."""
-    tier = tier_of(device.name, device.compute_units, device.vendor, device.device_version)
-    return DeviceLimits(
-        max_work_group_size=device.max_work_group_size,
-        max_work_item_sizes=device.max_work_item_sizes,
-        local_memory_bytes=device.local_memory_bytes,
-        max_allocation_bytes=device.max_allocation_bytes,
-        compute_units=device.compute_units,
-        device_type=device.device_type,
-        preferred_float_width=device.preferred_float_width,
+    return as_kind(
+        DeviceLimits,
+        device,
         standard=standard_of(device),
         extensions=frozenset(device.extensions),
         features=features,
         argument_form=form or usual_form(device),
-        family="" if device.device_type == "cpu" else tier.family,
+        family="" if device.device_type == "cpu" else device.tier.family,
         launch_ns=launch_ns,
         register_cap=quirks_of(device).register_cap,
     )
@@ -174,18 +168,13 @@ class TaskSearch:
         self.default = default_of(task, limits)
         self.key = task_key(task)
         measured_under = {**settings, **_proven(self.space, limits)} | ({COLD: "1"} if cold else {})
-        self.validity = Validity(
+        self.validity = as_kind(
+            Validity,
+            device,
             device_name=device.name,
-            platform=device.platform,
-            driver_version=device.driver_version,
-            compute_units=device.compute_units,
             source_sha256=source_sha256(task, limits),
             space_sha256=self.space.sha256,
             measuring_version=MEASURING_VERSION,
-            vendor=device.vendor,
-            platform_version=device.platform_version,
-            device_version=device.device_version,
-            device_type=device.device_type,
             settings=measured_under,
         )
         self.compiler = compiler_of(device, settings)
