@@ -155,21 +155,11 @@ TRIAL_COLUMNS = (
 
 def trial_from_row(row: Sequence[Any]) -> TrialRecord:
     """Return the trial of a row of TRIAL_COLUMNS. Raises RecordError."""
-    configuration, status, samples, median, minimum, spread, compile_ns, message, measured, rendered = row
+    samples = row[TRIAL_COLUMNS.index("samples_ns")]
     if not isinstance(samples, bytes) or len(samples) % 8:
         raise RecordError("samples_ns is not a row of 8-byte numbers")
-    return TrialRecord(
-        configuration=read_json(configuration, "configuration"),
-        status=status,
-        samples_ns=struct.unpack(f"<{len(samples) // 8}d", samples),
-        median_ns=median,
-        minimum_ns=minimum,
-        spread=spread,
-        compile_ns=compile_ns,
-        message=message,
-        measured=read_json(measured, "measured"),
-        rendered_sha256=rendered,
-    )
+    fields = _fields(TRIAL_COLUMNS, row, "configuration", "measured")
+    return TrialRecord(**fields | {"samples_ns": struct.unpack(f"<{len(samples) // 8}d", samples)})
 
 
 WINNER_COLUMNS = ("configuration", "median_ns", "default_ns", "effort", "trials", "rendered_sha256")
@@ -183,15 +173,7 @@ def winner_to_row(winner: WinnerRecord) -> tuple[Any, ...]:
 
 def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
     """Return the winner of a row of WINNER_COLUMNS. Raises RecordError."""
-    configuration, median, default, effort, trials, rendered = row
-    return WinnerRecord(
-        configuration=read_json(configuration, "configuration"),
-        median_ns=median,
-        default_ns=default,
-        effort=effort,
-        trials=read_json(trials, "trials"),
-        rendered_sha256=rendered,
-    )
+    return WinnerRecord(**_fields(WINNER_COLUMNS, row, "configuration", "trials"))
 
 
 CHAIN_COLUMNS = ("times_ns", "launch_ns", "measured")
@@ -205,13 +187,18 @@ def chain_to_row(chain: ChainRecord) -> tuple[Any, ...]:
 def chain_from_rows(row: Sequence[Any], winners: Iterable[Sequence[Any]]) -> ChainRecord:
     """Return the record of a row of CHAIN_COLUMNS and of rows of a task's digest and WINNER_COLUMNS. Raises
     RecordError."""
-    times_ns, launch_ns, measured = row
     by_task: dict[str, WinnerRecord] = {}
     for task, *winner in winners:
         if not isinstance(task, str):
             raise RecordError(f"task is {task!r}, not a digest")
         by_task[task] = winner_from_row(winner)
-    return ChainRecord(by_task, read_json(times_ns, "times_ns"), launch_ns, read_json(measured, "measured"))
+    return ChainRecord(by_task, **_fields(CHAIN_COLUMNS, row, "times_ns", "measured"))
+
+
+def _fields(columns: Sequence[str], row: Sequence[Any], *json: str) -> dict[str, Any]:
+    """Return the values of a row by their columns, those of some read as JSON. Raises RecordError."""
+    found = dict(zip(columns, row, strict=True))
+    return found | {name: read_json(found[name], name) for name in json}
 
 
 @dataclass(frozen=True)

@@ -79,14 +79,8 @@ class PerformanceCache(Programs):
 
     def conclude(self, task: TaskKey, validity: Validity, winner: WinnerRecord) -> None:
         """Remember the outcome of tuning, in place of an earlier one."""
-        row = winner_to_row(winner)
         with self._keeping("store a winner"):
-            owner = self._owner(task, validity)
-            self._connection.execute(
-                f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
-                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
-                (*owner, *row, time.time()),
-            )
+            self._store_winner(self._owner(task, validity), winner, time.time())
 
     def winner_of(self, task: TaskKey, validity: Validity) -> WinnerRecord | None:
         """Return the outcome of tuning; None where there is none, or only a malformed one (with a warning)."""
@@ -240,11 +234,7 @@ class PerformanceCache(Programs):
             merged.conflicts.append(Conflict(entry.task, entry.validity, kept.winner, dropped.winner))
         if kept is not mine:
             merged.winners += 1
-            self._connection.execute(
-                f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
-                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
-                (*owner, *winner_to_row(kept.winner), kept.stored_at),
-            )
+            self._store_winner(owner, kept.winner, kept.stored_at)
 
     # Upkeep.
 
@@ -280,6 +270,14 @@ class PerformanceCache(Programs):
         return found + self.warnings[known:]
 
     # Inside.
+
+    def _store_winner(self, owner: tuple[int, int], winner: WinnerRecord, stored_at: float) -> None:
+        """Inside the caller's transaction."""
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
+            f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
+            (*owner, *winner_to_row(winner), stored_at),
+        )
 
     def _store_chain(self, digest: str, chain: ChainRecord, stored_at: float) -> None:
         """Inside the caller's transaction."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from gputune.client.model.fusion_groups import FusionGroup, fusion_groups
 from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
-from gputune.client.model.plan import Operation, Plan, Task
+from gputune.client.model.plan import Plan, Task, weighted
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 
@@ -24,8 +24,8 @@ class Alternatives:
         self.plan = lower(graph)
         self.node_ops = graph.node_ops
         found = tuple(fusion_groups(self.plan)) if fusion else ()
-        weights = Counter(_kind(group.task) for group in found)
-        self.groups = tuple(replace(group, fused=_weighted(group.fused, weights)) for group in found)
+        fused = weighted([group.fused for group in found])
+        self.groups = tuple(replace(group, fused=one) for group, one in zip(found, fused, strict=True))
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -91,12 +91,11 @@ class Alternatives:
         place = {group.names[-1]: group.fused for group in chosen}
         gone = {name for group in chosen for name in group.names[:-1]}
         kept = [place.get(each.name, each) for each in self.plan.operations if each.name not in gone]
-        weights = Counter(_kind(each.task) for each in kept)
         unwritten = {self.plan.root(each.output) for each in self.plan.operations if each.name in gone}
         unseen = unwritten | {view for view, root in self.plan.aliases.items() if root in unwritten}
         return replace(
             self.plan,
-            operations=tuple(_weighted(each, weights) for each in kept),
+            operations=weighted(kept),
             tensors={name: spec for name, spec in self.plan.tensors.items() if name not in unseen},
             aliases={view: root for view, root in self.plan.aliases.items() if view not in unseen},
         )
@@ -111,12 +110,3 @@ def _pays(task: Task, limits: DeviceLimits) -> bool:
     except ValueError:  # it does not fit on the device
         return False
     return True
-
-
-def _kind(task: Task) -> tuple[str, object]:
-    """Return what a task is, whatever its weight."""
-    return task.op, task.problem
-
-
-def _weighted(operation: Operation, weights: Mapping[tuple[str, object], int]) -> Operation:
-    return replace(operation, task=replace(operation.task, weight=weights[_kind(operation.task)]))

@@ -276,6 +276,14 @@ class Graph:
         """Return the node that computes each tensor; inputs and constants have none."""
         return {output: node for node in self.nodes for output in node.outputs if output}
 
+    def readers(self) -> dict[str, list[Node]]:
+        """Return the nodes that read each tensor, once each; what nothing reads has none."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.reads):
+                found.setdefault(name, []).append(node)
+        return found
+
     def uses(self) -> Counter[str]:
         """Return how often each tensor is read; being an output of the graph counts as one more."""
         return Counter([*(name for node in self.nodes for name in node.reads), *self.outputs])

@@ -115,8 +115,8 @@ class Graphs:
     @cached_property
     def optional(self) -> tuple[Task, ...]:
         """Those of the tasks that compute fused operations, which would run one by one without them."""
-        fused = {_kind(group.task) for model in self.models for group in model.groups}
-        return tuple(task for task in self.tasks(fused=True) if _kind(task) in fused)
+        fused = {group.task.kind for model in self.models for group in model.groups}
+        return tuple(task for task in self.tasks(fused=True) if task.kind in fused)
 
     @cached_property
     def nodes_of(self) -> Mapping[Task, tuple[str, ...]]:
@@ -124,9 +124,9 @@ class Graphs:
         nodes: dict[tuple[str, object], dict[str, None]] = {}
         for model in self.models:
             for task, names in model.nodes_of.items():
-                nodes.setdefault(_kind(task), {}).update(dict.fromkeys(names))
+                nodes.setdefault(task.kind, {}).update(dict.fromkeys(names))
         every = [*self.tasks(fused=True), *self.tasks(fused=False), *(t for model in self.models for t in model.tasks)]
-        return {task: tuple(nodes.get(_kind(task), ())) for task in every}
+        return {task: tuple(nodes.get(task.kind, ())) for task in every}
 
     def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: Callable[[str], float]) -> float:
         """Return what an inference of each graph takes, together, with what is faster fused by these times fused.
@@ -142,10 +142,5 @@ def tasks_of(plans: Iterable[Plan]) -> tuple[Task, ...]:
 def _merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
     weights: Counter[tuple[str, object]] = Counter()
     for task in tasks:
-        weights[_kind(task)] += task.weight
+        weights[task.kind] += task.weight
     return tuple(Task(op, problem, weight) for (op, problem), weight in weights.items())
-
-
-def _kind(task: Task) -> tuple[str, object]:
-    """Return what a task is, whatever its weight."""
-    return task.op, task.problem

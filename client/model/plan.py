@@ -1,7 +1,8 @@
 """Represent a plan, the result of lowering a graph: operations on named device tensors, and their distinct tasks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputune.client.model.graph import Array, Exactness
@@ -17,6 +18,11 @@ class Task:
     op: str
     problem: Any
     weight: int
+
+    @property
+    def kind(self) -> tuple[str, object]:
+        """Return what it is, whatever its weight."""
+        return self.op, self.problem
 
 
 @dataclass(frozen=True)
@@ -98,3 +104,10 @@ class Plan:
 
     def is_constant(self, tensor: str) -> bool:
         return self.tensors[tensor].constant
+
+
+def weighted(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return the operations with tasks that know how many of them run these."""
+    weights = Counter(each.task.kind for each in operations)
+    tasks = {(op, problem): Task(op, problem, weight) for (op, problem), weight in weights.items()}
+    return tuple(replace(each, task=tasks[each.task.kind]) for each in operations)

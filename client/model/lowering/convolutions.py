@@ -44,16 +44,13 @@ def conv(lowering: Lowering, node: Node) -> None:
     if groups > 1 and seen in groups_of(channels) and filters in range(channels, repeated * channels + 1, channels):
         inputs = {"input": _repeated(lowering, node, source, filters // channels), "weight": weight, **biases}
         depthwise = DepthwiseProblem(
-            batch, *size, filters, window.kernel, window.strides, window.pads, window.dilations, group=seen,
-            bias=bool(bias), epilogue=node.chain,
+            batch, *size, filters, **vars(window), group=seen, bias=bool(bias), epilogue=node.chain
         )  # fmt: skip
         lowering.run(node, "DepthwiseConv", depthwise, inputs)
     else:
         short = lowering.bytes_of(node.inputs[1])
         conv = ConvProblem(
-            batch, *size, in_channels=channels, out_channels=filters, kernel=window.kernel,
-            strides=window.strides, pads=window.pads, dilations=window.dilations, groups=groups, bias=bool(bias),
-            epilogue=node.chain,
+            batch, *size, channels, filters, **vars(window), groups=groups, bias=bool(bias), epilogue=node.chain,
             layout="NHWC" if on_device else "NCHW", bytes=bool(short),
         )  # fmt: skip
         lowering.run(node, "Conv", conv, {"input": source, "weight": short or weight, **biases})

@@ -4,7 +4,6 @@ Rank-4 tensors are NHWC between operations. Conversions appear where the model's
 outputs, at reshapes, and at matrix products over rank-4 tensors.
 """
 
-from collections import Counter
 from dataclasses import replace
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
@@ -15,7 +14,7 @@ from gputune.client.model.lowering.operators import LOWERINGS
 from gputune.client.model.lowering.precision import in_precision
 from gputune.client.model.passes import simplify
 from gputune.client.model.passes.joined_maps import joined_maps
-from gputune.client.model.plan import Operation, Plan, Task
+from gputune.client.model.plan import Operation, Plan, weighted
 from gputune.kernels.family import TensorSpec
 
 
@@ -57,15 +56,8 @@ def _plan(lowering: Lowering) -> Plan:
         exactness=graph.exactness,
         states=graph.states,
     )
-    return _weighted(in_precision(plan, graph))
-
-
-def _weighted(plan: Plan) -> Plan:
-    """Return the plan with tasks that know how many operations run them."""
-    weights = Counter((operation.task.op, operation.task.problem) for operation in plan.operations)
-    tasks = {key: Task(*key, weight) for key, weight in weights.items()}
-    operations = (replace(each, task=tasks[each.task.op, each.task.problem]) for each in plan.operations)
-    return replace(plan, operations=tuple(operations))
+    plan = in_precision(plan, graph)
+    return replace(plan, operations=weighted(plan.operations))
 
 
 def _lower_nodes(lowering: Lowering) -> None:

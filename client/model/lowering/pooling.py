@@ -23,16 +23,15 @@ def pool(lowering: Lowering, node: Node) -> None:
     norm = int(node.attributes.get("p", 2)) if kind == "lp" else 0
     padding = bool(node.attributes.get("count_include_pad", 0))
     problem = PoolProblem(
-        kind, batch, *size, channels=channels, kernel=window.kernel, strides=window.strides, pads=window.pads,
-        output=output, count_include_pad=padding, epilogue=node.chain, dilations=window.dilations, norm=norm,
+        kind, batch, *size, channels=channels, **vars(window), output=output, count_include_pad=padding,
+        epilogue=node.chain, norm=norm,
     )  # fmt: skip
     source = {"input": lowering.layouts.get(node.inputs[0], on_device=True)}
     lowering.run(node, "Pool", problem, source)
     if any(lowering.uses[name] for name in node.outputs[1:] if name):
         by_columns = bool(node.attributes.get("storage_order", 0))
         places = PoolIndicesProblem(
-            batch, *size, channels=channels, kernel=window.kernel, strides=window.strides, pads=window.pads,
-            output=output, dilations=window.dilations, by_columns=by_columns,
+            batch, *size, channels=channels, **vars(window), output=output, by_columns=by_columns
         )  # fmt: skip
         target = lowering.layouts.define(node.outputs[1], on_device=False)
         lowering.emit(f"{node.name}/indices", "PoolIndices", places, source, target, node.stands_for)

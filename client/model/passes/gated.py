@@ -70,10 +70,7 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.producers = graph.producers()
-        self.readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in dict.fromkeys(node.reads):
-                self.readers.setdefault(name, []).append(node)
+        self.readers = graph.readers()
 
     def matches(self, gate: Node) -> Iterator[Node]:
         """Yield the activations of which this node is the gate, each in the place of the last of its nodes."""

@@ -14,7 +14,7 @@ from gputune.kernels.ops.matmul import MOST_PARTS
 
 def pool_parts(graph: Graph) -> Graph:
     """Return the same graph in which what is pooled for 1x1 convolutions alone is joined behind the pooling."""
-    producers, uses, readers = graph.producers(), graph.uses(), _readers(graph)
+    producers, uses, readers = graph.producers(), graph.uses(), graph.readers()
     nodes: list[Node] = []
     added = Additions(graph)
     for node in graph.nodes:
@@ -36,7 +36,7 @@ def pool_parts(graph: Graph) -> Graph:
 
 def joined_maps(graph: Graph) -> dict[str, Node]:
     """Return the Concats that nothing has to run, by the map that each would write."""
-    readers = _readers(graph)
+    readers = graph.readers()
     joining = (node for node in graph.nodes if parts_of(graph, node))
     return {node.output: node for node in joining if _for_points(graph, node.output, readers)}
 
@@ -62,11 +62,3 @@ def _is_point(graph: Graph, node: Node, tensor: str) -> bool:
     whole = int(node.attributes.get("group", 1)) == 1 and not any(node.attributes.get("pads", ()))
     each = all(step == 1 for step in node.attributes.get("strides", ()))
     return whole and each and graph.shape(node.inputs[1])[2:] == (1, 1)
-
-
-def _readers(graph: Graph) -> dict[str, list[Node]]:
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in node.reads:
-            readers.setdefault(name, []).append(node)
-    return readers

@@ -62,10 +62,7 @@ class _Floats(Work):
         self.sums: dict[str, str] = {}
         self.ranges: dict[str, tuple[float, float]] = {}
         self.weights: dict[str, str | None] = {}
-        self.readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.reads:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = graph.readers()
 
     def scalar(self, node: Node, index: int) -> float | None:
         """Return the only number of a scale or zero point that is known; 0 for one that is absent."""
