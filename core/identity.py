@@ -65,8 +65,7 @@ class DeviceIdentity:
 
     def runs_binaries_of(self, other: DeviceIdentity) -> bool:
         """Return whether a program binary that `other` made can be expected to run here unchanged."""
-        names = ("platform", "platform_version", "name", "driver_version", "device_version", "compute_units")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
+        return not self.difference(other)
 
     def difference(self, other: DeviceIdentity) -> str:
         """Return the fields that make runs_binaries_of false, as "field: mine, not theirs"."""

@@ -202,6 +202,12 @@ class Trial:
         return statistics.median(self.samples_ns) if self.samples_ns else math.inf
 
 
+def check_allocation(nbytes: int, identity: DeviceIdentity) -> None:
+    """Raise LimitExceeded for more memory than a device allocates at once."""
+    if nbytes > (limit := identity.max_allocation_bytes):
+        raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
+
+
 def check_sizes(global_size: tuple[int, ...], local_size: tuple[int, ...], identity: DeviceIdentity) -> None:
     """Raise InvalidLaunch for sizes that are wrong anywhere, LimitExceeded for those too large for this
     device."""

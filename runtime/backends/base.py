@@ -13,7 +13,7 @@ import numpy as np
 from gputune.core.bounds import Scalar
 from gputune.core.errors import DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Work, check_sizes
+from gputune.core.launches import Work, check_allocation, check_sizes
 from gputune.core.resources import Resources
 from gputune.runtime.backends.answers import (
     Bytes,
@@ -148,9 +148,7 @@ class Backend(ABC):
         return Buffer(nbytes, self._allocate(nbytes))
 
     def _check_size(self, nbytes: int) -> None:
-        limit = self.identity.max_allocation_bytes
-        if nbytes > limit:
-            raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
+        check_allocation(nbytes, self.identity)
         if nbytes < 1:
             raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
 

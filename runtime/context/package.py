@@ -75,16 +75,8 @@ class PackageEntry:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain values, as they lie in the index."""
-        return {
-            "name": self.name,
-            "tier": self.tier,
-            "device": self.device.to_dict(),
-            "computes": self.computes,
-            "head": self.head,
-            "sections": list(self.sections),
-            "nbytes": self.nbytes,
-            "sha256": bytes.fromhex(self.sha256),
-        }
+        changed = {"device": self.device.to_dict(), "sections": list(self.sections)}
+        return vars(self) | changed | {"sha256": bytes.fromhex(self.sha256)}
 
 
 class _Section(NamedTuple):

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from gputune.core.errors import CannotImport, DeviceNotFound, LimitExceeded
+from gputune.core.errors import CannotImport, DeviceNotFound
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import check_allocation
 from gputune.core.quirks import quirks_of, unset_defaults
 from gputune.runtime.backends import Backend
 from gputune.runtime.backends.null import NullBackend
@@ -70,7 +71,7 @@ class NativeDevice:
     def allocate_handle(self, nbytes: int) -> MemHandle:
         """Return new memory that host and device both use without a copy, of the best kind that the device has. Raises
         LimitExceeded, UnusableMemory."""
-        self.check_size(nbytes)
+        check_allocation(nbytes, self.identity)
         memory = self.device.allocate(nbytes)
         if memory.descriptor >= 0:  # which other processes can be given
             with memory:
@@ -87,7 +88,7 @@ class NativeDevice:
         """Return a handle's memory as inferences take it, and whether it was made for this call: then the caller closes
         it. Raises CannotImport for memory that can neither be used nor copied, LimitExceeded, MemoryClosed,
         DeviceError."""
-        self.check_size(handle.nbytes)
+        check_allocation(handle.nbytes, self.identity)
         if (known := self._allocated.get(handle)) is not None:
             return known, False
         memory = self._imported(handle)
@@ -138,12 +139,6 @@ class NativeDevice:
         array = handle.array
         assert array is not None
         return self.device.wrap(array)
-
-    def check_size(self, nbytes: int) -> None:
-        """Raise LimitExceeded for more memory than the device allocates at once."""
-        limit = self.identity.max_allocation_bytes
-        if nbytes > limit:
-            raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
 
 
 OpenDevice = NullBackend | NativeDevice

@@ -9,7 +9,7 @@ from typing import Literal
 
 from gputune.core.errors import DeviceError, LimitExceeded, WrongDevice
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import check_sizes
+from gputune.core.launches import check_allocation, check_sizes
 from gputune.core.statuses import FARTHEST, ContextChoice, ContextVerdict
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.package import Package
@@ -135,8 +135,7 @@ def _check_limits(header: ContextHeader, graph: GraphRecord, device: DeviceIdent
     weights = {header.weights[index] for index in graph.constants("weights")}
     tensors = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)]
     largest = max([*tensors, *graph.arena_bytes, *(header.sections[index].length for index in weights)], default=0)
-    if largest > (limit := device.max_allocation_bytes):
-        raise LimitExceeded(f"a buffer of {largest} bytes, the device's largest allocation is {limit}")
+    check_allocation(largest, device)
     alignment = device.base_address_alignment_bytes
     offset = next((ref.offset for ref in refs if ref.offset % alignment), None)
     if offset is not None:
