@@ -18,7 +18,6 @@ from typing import Any, TypeAlias, TypeVar
 from gputune.client.errors import TargetError
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.transport.asking import Asking
-from gputune.client.target.transport.heartbeat import Heartbeat
 from gputune.core.batches import ProfileKernel
 from gputune.core.launches import Launch
 from gputune.core.opened import Opened
@@ -97,7 +96,7 @@ class Session:
         self._lock = threading.Lock()
         self.link = Link(reconnecting.dial())
         self._beat_seconds = max(1, self.link.connection.limits.heartbeat_seconds) / 2
-        self._heartbeat = Heartbeat(self._beat_seconds, self._beat)
+        self._heartbeat = _Heartbeat(self._beat_seconds, self._beat)
 
     def close(self) -> None:
         """End the session; the server frees what belongs to it. May be called twice. In a fork, nothing is done: the
@@ -248,3 +247,27 @@ def _noting(link: Link, kind: type) -> Iterator[None]:
     except TargetError:
         link.lost_during = link.lost_during or kind
         raise
+
+
+class _Heartbeat:
+    """Call `beat` every so many seconds until it is stopped, so that an idle connection is not taken for dead. `beat`
+    must not raise."""
+
+    def __init__(self, seconds: float, beat: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._beat = beat
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gputune-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let no further beat begin."""
+        self._over.set()
+
+    def join(self) -> None:
+        """Wait for the end of the beat under way, if there is one."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._seconds):
+            self._beat()

@@ -1,15 +1,19 @@
-"""Lower operators that move elements, each into one Move; and Reshape, which moves nothing."""
+"""Lower operators that move elements, each into one Move; Concat, which joins tensors; and Reshape, which moves
+nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from gputune.client.model.graph import Node
 from gputune.client.model.lowering.emitting import Lowering
+from gputune.client.model.lowering.layouts import TO_DEVICE, device_shape
 from gputune.client.model.lowering.rearranging import Along, Border, rearrange
+from gputune.kernels.ops.concat import ConcatProblem
 
 
 def transpose(lowering: Lowering, node: Node) -> None:
@@ -121,6 +125,23 @@ def center_crop_pad(lowering: Lowering, node: Node) -> None:
     _pad(lowering, node, before, {axis: more - before[axis] for axis, more in added.items()}, Border())
 
 
+def concat(lowering: Lowering, node: Node) -> None:
+    """Lower a Concat, in the order in which any of its inputs lies already; nothing where its readers read its
+    parts."""
+    if node.output in lowering.joined:
+        return
+    shape = lowering.graph.shape(node.output)
+    on_device = any(lowering.layouts.lies_on_device(name) for name in node.inputs)
+    axis = int(node.attributes["axis"]) % len(shape)
+    place = TO_DEVICE.index(axis) if on_device else axis
+    order = device_shape(shape) if on_device else shape
+    behind = prod(order[place + 1 :])
+    parts = tuple(lowering.graph.shape(name)[axis] * behind for name in node.inputs)
+    inputs = {f"input{k}": lowering.layouts.get(name, on_device) for k, name in enumerate(node.inputs)}
+    problem = ConcatProblem(prod(order[:place]), parts, lowering.layouts.dtype(node.output))
+    lowering.run(node, "Concat", problem, inputs, on_device)
+
+
 def reshape(lowering: Lowering, node: Node) -> None:
     lowering.layouts.reshape(node.output, node.inputs[0])
 
@@ -149,6 +170,7 @@ def _given(lowering: Lowering, node: Node, names: tuple[str, ...]) -> dict[str, 
 
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "CenterCropPad": center_crop_pad,
+    "Concat": concat,
     "DepthToSpace": depth_to_space,
     "Expand": expand,
     "Pad": pad,

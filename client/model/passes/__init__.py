@@ -18,7 +18,6 @@ from gputune.client.model.passes.gather_numbers import gather_numbers
 from gputune.client.model.passes.joined_maps import pool_parts
 from gputune.client.model.passes.layer_norm import recognise_layer_norm
 from gputune.client.model.passes.lift_lines import lift_lines
-from gputune.client.model.passes.mask_softmax import mask_softmax
 from gputune.client.model.passes.one_form import one_form
 from gputune.client.model.passes.one_hot import look_up_one_hot
 from gputune.client.model.passes.quantised import in_whole_numbers
@@ -26,7 +25,7 @@ from gputune.client.model.passes.rearrangements import recognise_rearrangements
 from gputune.client.model.passes.recurrent import project_inputs
 from gputune.client.model.passes.shared_heads import share_heads
 from gputune.client.model.passes.sink_reshapes import sink_reshapes
-from gputune.client.model.passes.softmax import recognise_softmax
+from gputune.client.model.passes.softmax import mask_softmax, recognise_softmax
 from gputune.client.model.passes.transposes import order_transposes
 from gputune.client.model.passes.without_encodings import without_encodings
 

@@ -6,7 +6,7 @@ are then
   gates [steps, batch, directions * gates * hidden], the recurrent weights [directions, hidden, gates, hidden], the bias
   [directions, hidden] of a GRU with linear_before_reset, lengths, first h, first c, peepholes, scales
 
-An LSTM whose state is quantised (quantised_lstm.py) has gates and scales already.
+An LSTM whose state is quantised (definitions/quantising.py) has gates and scales already.
 """
 
 from dataclasses import replace

@@ -7,7 +7,6 @@ the definition. Whole numbers are dequantised by a scale of one.
 from collections.abc import Callable, Mapping
 from math import prod
 
-from gputune.client.model.importer.definitions.quantised_lstm import dynamic_lstm
 from gputune.client.model.importer.definitions.use import NotDefined, Use
 
 
@@ -117,7 +116,34 @@ def _product_to_float(use: Use) -> str:
 
 
 def _lstm(use: Use) -> str:
-    return dynamic_lstm(int(use.attributes["hidden_size"]), use.has, use.opset)
+    """Write a product of bytes and an LSTM whose state is quantised step by step.
+
+    The input is quantised by one range, the state of a step by one over the batch, as onnxruntime does. What the input
+    brings to the gates of all steps is one product. The LSTM has it in place of its input, and in place of W the scales
+    of R, which holds whole numbers. ONNX has no W of two axes.
+    """
+    width = 4 * int(use.attributes["hidden_size"])
+    shapes = {"flat": [-1], "lines": [0, -1], "one": [1, width], "rows": [-1, 1, width], "halves": [-1, 2, width]}
+    written = [f"{name} = Constant<value_ints = {shape}>()" for name, shape in shapes.items()]
+    for name, place in (("ws", 8), ("wz", 9), ("rs", 10), ("rz", 11)):  # of each direction, or of each column
+        if use.has(place):
+            written.append(f"{name}l = Reshape(i{place}, lines) {name} = Expand({name}l, one)")
+            written.append(f"{name}f = Reshape({name}, flat)")
+    written.append("q, s, z = DynamicQuantizeLinear(i0) wt = Transpose<perm = [1, 0, 2]>(i1) w = Reshape(wt, lines)")
+    written.append(f"p = MatMulInteger(q, w, z{', wzf' if use.has(9) else ''}) f = Cast<to = 1>(p) k = Mul(s, wsf)")
+    written.append("x = Mul(f, k)")
+    gates = "x"
+    if use.has(3):
+        axes = ("", "<axes = [1], keepdims = 0>") if use.opset < 13 else (", second", "<keepdims = 0>")
+        written.append("second = Constant<value_ints = [1]>() b = Reshape(i3, halves)")
+        written.append(f"bs = ReduceSum{axes[1]}(b{axes[0]}) bf = Reshape(bs, flat) g = Add(x, bf)")
+        gates = "g"
+    written.append("rn = Cast<to = 1>(i2)")
+    if use.has(11):
+        written.append("rzr = Cast<to = 1>(rz) rzs = Reshape(rzr, rows) rw = Sub(rn, rzs)")
+    written.append(f"r = Transpose<perm = [0, 2, 1]>({'rw' if use.has(11) else 'rn'})")
+    rest = ", ".join(f"i{place}" if use.has(place) else "" for place in (4, 5, 6, 7))
+    return " ".join([*written, f"Y, h, c = LSTM({gates}, rs, r, , {rest})"])
 
 
 QUANTISING: Mapping[str, Callable[[Use], str]] = {
