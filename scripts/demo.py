@@ -216,7 +216,7 @@ def main() -> int:
         input_list, arrays = write_inputs(picture)
         session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     with step(f"tuned with effort {options.effort} from an empty cache"):
-        first = tool.generate(WORK / "first", model, DIMENSIONS, options.effort, WORK / "cache", device)
+        first = tool.generate(WORK / "first", model, DIMENSIONS, options.effort, device=device, cache=WORK / "cache")
     with step("what it says about the page"):
         first_run = tool.net_run(WORK / "first_run", first.context, input_list, len(ANGLES))
         check_outputs(check, first_run, session, arrays)
@@ -225,7 +225,7 @@ def main() -> int:
         say(gain_line(first.summary["end_to_end"]))
         show_start(tool.net_run(WORK / "start", first.context, input_list, 40, quiet=True))
     with step("a second generation into an empty folder, from the warm cache"):
-        second = tool.generate(WORK / "second", model, DIMENSIONS, options.effort, WORK / "cache", device)
+        second = tool.generate(WORK / "second", model, DIMENSIONS, options.effort, device=device, cache=WORK / "cache")
         check_warm(check, first, second)
 
     print(f"\n{step.table()}\n\n== {'something is wrong' if check.failed else 'all right'}")

@@ -1,5 +1,6 @@
 """Run the gputune command for the demo and the benchmarks, read its summaries, and print tables."""
 
+import argparse
 import json
 import os
 import re
@@ -79,22 +80,23 @@ def generate(
     model: Path,
     dimensions: str,
     effort: str,
-    cache: Path | None,
+    *more: str | Path,
     device: str | None = None,
+    cache: Path | None = None,
+    quiet: bool = False,
 ) -> Run:
-    """One run of the generator into folder/context.bin; without a cache folder tuning mode is off."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    config = folder.with_suffix(".config.json")
-    settings: dict[str, Any] = {"tuning_mode": cache is not None}
-    if cache is not None:
-        settings["performance_cache_dir"] = str(cache)
-    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--config_file", config]
-    arguments += ["--input_dimensions", dimensions] if dimensions else []
-    arguments += ["--tuning_effort", effort]
-    if device is not None:
-        arguments += ["--device", device]
-    return gputune(folder, "context-binary-generator", *arguments)
+    """Run the generator into folder/context.bin. cache: the folder of the performance cache, if the effort tunes; more:
+    other options."""
+    arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--tuning_effort", effort]
+    kept = None if effort == "none" else cache
+    given = {"input_dimensions": dimensions, "performance_cache_dir": kept, "device": device}
+    arguments += [word for name, value in given.items() if value for word in (f"--{name}", value)]
+    return gputune(folder, "context-binary-generator", *arguments, *more, quiet=quiet)
+
+
+def budget(options: argparse.Namespace) -> list[str]:
+    """Return --tuning_budget for an effort that tunes."""
+    return [] if options.effort == "none" else ["--tuning_budget", options.tuning_budget]
 
 
 def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quiet: bool = False) -> Run:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from benchmarks.peers.comparing import BEST, beside_best, chosen, compare, deviation_cell, mean_speed, shown
+from benchmarks.options import chosen
+from benchmarks.peers.comparing import BEST, beside_best, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,

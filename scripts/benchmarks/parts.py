@@ -4,8 +4,6 @@ The models are real networks with nodes inside or behind them that gputune canno
 """
 
 import argparse
-import math
-import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,74 +14,49 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tool
-from benchmarks.peers.comparing import chosen
+from benchmarks.options import add_options, chosen
 from benchmarks.result import Result, told
-from gputune.client.compare.comparing import rounds_of
-from gputune.client.compare.turns import Contender, Process
-from gputune.client.context.verifying.distance import distance
-from gputune.client.progress import SILENT
-from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
+from benchmarks.turns import PEER, in_turns
 from models import classic_models, material, zoo_models
 from models.in_onnxruntime import made_models
 from models.tune_models import Model
 
-PEER = "onnxruntime"
+PARTS = "parts"
 LARGEST_RATIO = 1.05
 QUICK = "classifier"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    command.add_argument("--only", default="", metavar="TEXT,...", help="models whose names are or hold one of these")
-    command.add_argument("--effort", default="normal", help="of the contexts (default: %(default)s)")
-    command.add_argument("--tuning_budget", default="3m", help="of each context (default: %(default)s)")
-    command.add_argument("--seconds", type=float, default=60.0, help="of each comparison (default: %(default)s)")
-    command.add_argument("--device", help="the device to use, as gputune's --device")
-    command.add_argument("--quick", action="store_true", help=f"only show that everything works: the {QUICK}, untuned")
+    add_options(command, only="", seconds=60.0, effort="normal", tuning_budget="3m", device=None, quick=False)
 
 
 def run(options: argparse.Namespace) -> Result:
     """Tune and compare the models that the options ask for."""
     work = options.work / "parts"
     work.mkdir(parents=True, exist_ok=True)
-    effort, only = ("none", QUICK) if options.quick else (options.effort, options.only)
-    more = ["--device", options.device] if options.device else []
+    if options.quick:
+        options.effort, options.only = "none", QUICK
     rows, found, large = [], dict[str, Any](), list[float]()
     models = {model.title: model for model in all_models(work)}
-    for name in chosen(list(models), only):
+    for name in chosen(list(models), options.only):
         model = models[name]
-        shapes = ["--input_dimensions", model.shapes] if model.shapes else []
-        output = work / model.path.stem
-        budget = [] if effort == "none" else ["--tuning_budget", options.tuning_budget]
-        arguments = ("--model", model.path, *shapes, *more)
-        made = tool.gputune(
-            output,
-            "context-binary-generator", *arguments, "--binary_file", "model",
-            "--unsupported", "host", "--tuning_effort", effort, *budget,
-        )  # fmt: skip
+        more = ("--unsupported", "host", *tool.budget(options))
+        made = tool.generate(
+            work / model.path.stem, model.path, model.shapes, options.effort, *more, device=options.device
+        )
         (parts,) = made.summary["models_in_parts"]
-        ratio, off = _compared(output / "model_ctx.onnx", model, options)
+        with in_turns({PARTS: made.folder / "context_ctx.onnx"}, options, model.path) as turns:
+            ratio, off = turns.ratio(PARTS, PEER), turns.off(PARTS, turns.contenders[PEER])
         found[name] = {"share": parts["share"], **vars(ratio)}
         large += [ratio.median] * (parts["share"] >= 0.5)
         rows.append((name, f"{parts['share']:.1%}", told(ratio), f"{off:.1e}"))
     lines = []
     if large:
-        mean = math.exp(statistics.fmean(map(math.log, large)))
+        mean = statistics.geometric_mean(large)
         lines = [f"geometric mean where the device has half or more: {mean:.3f}, below 1 is faster"]
     head = ("model", "share", f"time by {PEER}'s, at most {LARGEST_RATIO}", "off by")
     return Result(found, [(head, rows)], lines)
-
-
-def _compared(file: Path, model: Model, options: argparse.Namespace) -> tuple[Ratio, float]:
-    """Return the time of the model in parts by that in onnxruntime alone, and how far off its outputs are."""
-    with Process() as ours, Process() as theirs:
-        parts = Contender("parts", ours, "context", {"context": str(file), "device": options.device})
-        given = {"inputs": parts.facts["inputs"], "threads": len(os.sched_getaffinity(0))}
-        peer = Contender(PEER, theirs, "onnxruntime", {"model": str(model.path), **given})
-        times = rounds_of([parts, peer], options.seconds, SILENT, whole=True)
-        got = parts.outputs()
-        off = max(distance(got[name], value) for name, value in peer.outputs().items())
-    return paired_ratio(times["parts"], times[PEER]), off
 
 
 def all_models(folder: Path) -> list[Model]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tool
+from benchmarks.options import add_options
 from benchmarks.result import Result
 from gputune.client.tuning.measuring.intervals import paired_ratio
 from gputune.client.viewer.account import device_rows
@@ -19,6 +20,7 @@ from gputune.runtime.profiling.levels import LEVELS, Level
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from models import material
+from models.tune_models import demo
 
 MARKS = {"basic": 0.01, "detailed": 0.08, "qhas": 0.15}
 """What recording may add to an inference, by level."""
@@ -44,16 +46,15 @@ class Found:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    command.add_argument("--rounds", type=int, default=300, help="pairs of inferences (default: %(default)s)")
-    command.add_argument("--device", help="the device to use, as gputune's --device")
+    add_options(command, rounds=300, device=None)
 
 
 def run(options: argparse.Namespace) -> Result:
     """Measure the page-orientation model without tuning. Raises DeviceOrContextError."""
     folder = options.work / "profiling" / (options.device or "default")
     device = None if options.device == "waiting" else options.device
-    dimensions = "x=" + ",".join(map(str, material.ORIENTATION_SHAPE))
-    made = tool.generate(folder, material.orientation_model(), dimensions, "none", None, device)
+    model = demo()
+    made = tool.generate(folder, model.path, model.shapes, "none", device=device)
     x = np.random.default_rng(1).random(material.ORIENTATION_SHAPE, np.float32)
     with load(made.context, options.device) as executor:
         found = {level: _measured(executor, level, x, options.rounds) for level in LEVELS}

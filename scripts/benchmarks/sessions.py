@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tool
 from benchmarks.kernels import gemm
+from benchmarks.options import add_options
 from benchmarks.result import Result
 from gputune.client.generation.ep_context import EpContextFile
 from models import classic_models, tune_models
@@ -26,9 +27,8 @@ LARGEST_ADDED_US, LARGEST_SESSION, SESSION_MS = 10, 1.3, 50
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    command.add_argument("--rounds", type=int, default=200, help="turns of each session (default: %(default)s)")
+    add_options(command, rounds=200, quick=False)
     command.add_argument("--loads", type=int, default=7, help="fresh processes of each context (default: %(default)s)")
-    command.add_argument("--quick", action="store_true", help="only show that everything works: a tiny model, once")
 
 
 def run(options: argparse.Namespace) -> Result:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> Result:
     rows, found = [], {}
     for model in models:
         name, folder = model.title, work / model.path.stem
-        binary = tool.generate(folder, model.path, model.shapes, "none", None).context
+        binary = tool.generate(folder, model.path, model.shapes, "none").context
         EpContextFile(folder / "model.onnx", False).write(binary)
         figures = [_application(application, folder / "model.onnx", binary, options.rounds) for _ in range(loads)]
         load, session = (statistics.median(one[place] for one in figures) for place in (0, 1))

@@ -15,11 +15,10 @@ from pathlib import Path
 import tool
 from benchmarks.forms import busy
 from benchmarks.networks import wanted
+from benchmarks.options import add_options
 from benchmarks.result import Result, told
-from gputune.client.compare.comparing import rounds_of
-from gputune.client.compare.turns import Contender, Process
-from gputune.client.progress import SILENT
-from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
+from benchmarks.turns import in_turns
+from gputune.client.tuning.measuring.intervals import Ratio
 from models.tune_models import Model
 
 CLOSE, FARTHEST = 1.05, 1.10
@@ -37,16 +36,10 @@ class Cost:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument(
-        "--only", default="page orientation", metavar="TEXT,...", help="networks (default: %(default)s)"
-    )
-    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal")
+    add_options(parser, only="page orientation", seconds=120.0, effort="normal", device=None, quick=False)
     parser.add_argument("--generations", type=int, default=10, help="from empty caches (default: %(default)s)")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that compute beside generations")
     parser.add_argument("--against", choices=["normal", "full"], help="one more generation, at this effort and alone")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of timing a network (default: %(default)s)")
-    parser.add_argument("--device", help="the device to use, as gputune's --device")
-    parser.add_argument("--quick", action="store_true", help="only show that everything works: a small model")
 
 
 def run(options: argparse.Namespace) -> Result:
@@ -61,10 +54,11 @@ def run(options: argparse.Namespace) -> Result:
         if options.against:
             made[f"effort {options.against}"] = _generated(model, options.against, options.against, options)
         made[UNTUNED] = _generated(model, "none", UNTUNED, options)
-        times = _timed({title: context for title, (context, _) in made.items()}, options)
+        with in_turns({title: context for title, (context, _) in made.items()}, options) as turns:
+            times = turns.times
         best = min(titles, key=lambda title: statistics.median(times[title]))
-        ratios = {title: paired_ratio(own, times[best]) for title, own in times.items()}
-        gains = {title: paired_ratio(times[UNTUNED], own) for title, own in times.items()}
+        ratios = {title: turns.ratio(title, best) for title in times}
+        gains = {title: turns.ratio(UNTUNED, title) for title in times}
         for title, (_, cost) in made.items():
             figure = (tool.milliseconds(statistics.median(times[title])), f"{ratios[title].median:.3f}")
             more = (str(cost.trials), f"{cost.cpu_seconds:.0f}", f"{cost.wall_seconds:.0f}")
@@ -95,8 +89,8 @@ def _share(flags: Sequence[bool]) -> str:
 
 def _generated(model: Model, effort: str, title: str, options: argparse.Namespace) -> tuple[Path, Cost]:
     folder, before = options.work / NAME / f"{model.path.stem}_{title}".replace(" ", "_"), _cpu_seconds()
-    cache = None if effort == "none" else folder.with_suffix(".cache")
-    ran = tool.generate(folder, model.path, model.shapes, effort, cache, options.device)
+    cache = folder.with_suffix(".cache")
+    ran = tool.generate(folder, model.path, model.shapes, effort, device=options.device, cache=cache)
     trials = sum(sum(task["trials"].values()) for task in ran.summary["tasks"])
     return ran.context, Cost(_cpu_seconds() - before, ran.seconds, trials)
 
@@ -105,10 +99,3 @@ def _cpu_seconds() -> float:
     """Of this process's children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _timed(contexts: Mapping[str, Path], options: argparse.Namespace) -> dict[str, tuple[float, ...]]:
-    with Process() as process:
-        given = {title: {"context": str(path), "device": options.device} for title, path in contexts.items()}
-        contenders = [Contender(title, process, "context", one) for title, one in given.items()]
-        return rounds_of(contenders, options.seconds, SILENT, whole=True)

@@ -1,8 +1,6 @@
 """Compare products by weights of 4 and 8 bits with the same by float32 and with onnxruntime's MatMulNBits, in turns."""
 
 import argparse
-import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +9,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tool
+from benchmarks.options import add_options
 from benchmarks.result import Result, told
-from gputune.client.compare.comparing import rounds_of
-from gputune.client.compare.turns import Contender, Process
-from gputune.client.progress import SILENT
-from gputune.client.tuning.measuring.intervals import paired_ratio
+from benchmarks.turns import PEER, in_turns
 
 LEAST_OF_FLOAT, LEAST_OF_PEER = 2.3, 1.0
 ROWS, BITS, BLOCKS = (1, 32), (8, 4), (32, 128)
-SHORT, FLOATS, PEER = "short", "floats", "onnxruntime"
+SHORT, FLOATS = "short", "floats"
 HEAD = (
     "rows, bits, block",
     f"speed of float32's, at least {LEAST_OF_FLOAT} for one row",
@@ -31,10 +27,7 @@ HEAD = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--size", type=int, default=4096, help="rows and columns of the weights (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each product (default: %(default)s)")
-    parser.add_argument("--effort", default="normal", help="of all contexts (default: %(default)s)")
-    parser.add_argument("--device", help="the device to use, as gputune's --device")
-    parser.add_argument("--quick", action="store_true", help="only show that everything works: small products")
+    add_options(parser, seconds=20.0, effort="normal", device=None, quick=False)
 
 
 def run(options: argparse.Namespace) -> Result:
@@ -46,24 +39,11 @@ def run(options: argparse.Namespace) -> Result:
         folder.mkdir(parents=True, exist_ok=True)
         _saved(folder, count, size, bits, min(block, size))
         for kind in (SHORT, FLOATS):
-            tool.gputune(
-                folder / kind,
-                "context-binary-generator", "--model", folder / f"{kind}.onnx", "--binary_file", "context",
-                "--tuning_effort", options.effort, *(["--device", options.device] if options.device else []),
-            )  # fmt: skip
-        with ExitStack() as stack:
-            ours, theirs = (stack.enter_context(Process()) for _ in range(2))
-            paths = {kind: str(folder / kind / "context.bin") for kind in (SHORT, FLOATS)}
-            contenders = [
-                Contender(kind, ours, "context", {"context": path, "device": options.device})
-                for kind, path in paths.items()
-            ]
-            inputs, threads = contenders[0].facts["inputs"], len(os.sched_getaffinity(0))
-            peer = {"model": str(folder / f"{SHORT}.onnx"), "inputs": inputs, "threads": threads}
-            contenders.append(Contender(PEER, theirs, "onnxruntime", peer))
-            times = rounds_of(contenders, options.seconds, SILENT, whole=True)
-        ratios = {other: paired_ratio(times[other], times[SHORT]) for other in (FLOATS, PEER)}
-        nbytes = Path(paths[SHORT]).stat().st_size
+            tool.generate(folder / kind, folder / f"{kind}.onnx", "", options.effort, device=options.device)
+        contexts = {kind: folder / kind / "context.bin" for kind in (SHORT, FLOATS)}
+        with in_turns(contexts, options, folder / f"{SHORT}.onnx") as turns:
+            ratios = {other: turns.ratio(other, SHORT) for other in (FLOATS, PEER)}
+        nbytes = contexts[SHORT].stat().st_size
         rows.append((name, *map(told, ratios.values()), f"{nbytes:,}"))
         figures[name] = {other: vars(ratio) for other, ratio in ratios.items()} | {"bytes": nbytes}
         least = {FLOATS: LEAST_OF_FLOAT if count == 1 else 0.0, PEER: LEAST_OF_PEER}

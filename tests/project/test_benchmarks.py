@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 import bench
-from benchmarks import kernels, networks, stable
+from benchmarks import kernels, networks, options, stable
 from benchmarks.peers import comparing, comparison, naive, rivals
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -252,11 +252,11 @@ def test_the_mean_of_ratios_counts_occurrences() -> None:
 
 
 def test_a_case_that_there_is_not_is_refused() -> None:
-    assert comparing.chosen(["GEMM 1", "conv"], "gemm,x") == ["GEMM 1"]
-    assert comparing.chosen(["net", "net 320", "other"], "Net,oth") == ["net", "other"], "a whole name is its own"
-    assert comparing.chosen(["net", "net 320", "other"], "ne") == ["net", "net 320"]
+    assert options.chosen(["GEMM 1", "conv"], "gemm,x") == ["GEMM 1"]
+    assert options.chosen(["net", "net 320", "other"], "Net,oth") == ["net", "other"], "a whole name is its own"
+    assert options.chosen(["net", "net 320", "other"], "ne") == ["net", "net 320"]
     with pytest.raises(SystemExit, match="GEMM 1; conv"):
-        comparing.chosen(["GEMM 1", "conv"], "pool")
+        options.chosen(["GEMM 1", "conv"], "pool")
 
 
 def test_generations_that_are_as_fast_as_the_best_count() -> None:

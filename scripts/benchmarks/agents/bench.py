@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 
 import tool
 from benchmarks.agents.process import AgentProcess
+from benchmarks.options import add_options
 from benchmarks.result import Result
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
@@ -37,10 +38,8 @@ MARKS = {"agent": 1.3, "far agent": 1.6}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--device", help="the device to use, as gputune's --device")
-    parser.add_argument("--effort", choices=["quick", "normal"], default="quick")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="only show that everything works: one turn and task")
+    add_options(parser, device=None, rounds=5, quick=False)
+    parser.add_argument("--effort", choices=["quick", "normal"], default="quick", help="(default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> Result:

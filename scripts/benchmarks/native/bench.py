@@ -12,6 +12,7 @@ import numpy as np
 
 import tool
 from benchmarks.native.peers import Contenders, Memory, Peer, can_be_by_hand
+from benchmarks.options import add_options
 from benchmarks.result import Result, told
 from gputune.client.tuning.measuring.intervals import Interval, median_interval, paired_ratio
 from gputune.runtime.backends import open_backend
@@ -31,14 +32,13 @@ Row = tuple[str, str, str]
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    command.add_argument("--rounds", type=int, default=250, help="turns of each (default: %(default)s)")
+    add_options(command, rounds=250, device=None)
     command.add_argument("--inferences", type=int, default=4, help="of a turn (default: %(default)s)")
     command.add_argument("--loads", type=int, default=20, help="fresh processes of each (default: %(default)s)")
     command.add_argument(
         "--context", type=Path, action="append", help="a context binary, by default MobileNetV2-0.5 160 of defaults"
     )
     command.add_argument("--beside", type=Path, help="a Python that has another gputune, to compare with")
-    command.add_argument("--device", help="the device to use, as gputune's --device")
 
 
 def run(options: argparse.Namespace) -> Result:
@@ -180,7 +180,7 @@ def _contenders(context: Path, work: Path, options: argparse.Namespace) -> Conte
 def _generated(work: Path, device: str | None) -> Path:
     """A context of some fifty kernels, from default configurations."""
     model = classic_models.mobilenet_v2(0.5, 160)
-    return tool.generate(work / "generated", model.path, "x=1,3,160,160", "none", None, device).context
+    return tool.generate(work / "generated", model.path, model.shapes, "none", device=device).context
 
 
 def _chain(path: Path, device: str | None) -> Path:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import platform
 import re
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -16,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tool
+from benchmarks.options import add_options
 from benchmarks.peers.chart import draw
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -44,20 +43,13 @@ NOT_ON_PAGES = frozenset([f"{PEER_ALONE} ms", f"{DEFAULTS} x {PEER}", "deviation
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of both benchmarks."""
-    parser.add_argument("--only", default="", metavar="TEXT,...", help="cases whose names are or hold one of these")
-    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal", help="of the tuning")
-    parser.add_argument(
-        "--rounds", type=int, default=30, help="turns of each contender, at least (default: %(default)s)"
-    )
+    add_options(parser, only="", effort="normal", rounds=30, seconds=0.1, device=None, quick=False)
     parser.add_argument(
         "--most_rounds", type=int, default=90, help="turns until the intervals are narrow (default: %(default)s)"
     )
-    parser.add_argument("--seconds", type=float, default=0.1, help="of a turn (default: %(default)s)")
-    parser.add_argument("--device", help="the device to use, as gputune's --device")
     parser.add_argument(
         "--prepare", action="store_true", help="only make the contexts anew, which may take hours of tuning"
     )
-    parser.add_argument("--quick", action="store_true", help="only show that everything works; needs no device")
     parser.add_argument("--chart", type=Path, help="draw an SVG of it")
     parser.add_argument(
         "--page",
@@ -72,18 +64,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
         return Settings(2, 2, 0.01, "quick", options.device or NULL, options.device not in (None, NULL))
     rounds = options.rounds, options.most_rounds
     return Settings(*rounds, options.seconds, options.effort, options.device, options.device != NULL)
-
-
-def chosen(names: Sequence[str], only: str) -> list[str]:
-    """The names that hold one of the texts in the comma list `only`, a text that is a whole name only that one; all of
-    them when it is empty."""
-    texts = [text.strip().lower() for text in only.split(",") if text.strip()]
-    whole = {name.lower() for name in names}.intersection(texts)
-    parts = [text for text in texts if text not in whole]
-    kept = [name for name in names if not texts or name.lower() in whole or any(part in name.lower() for part in parts)]
-    if not kept:
-        sys.exit(f"--only: no case is called {only!r}; the cases are: {'; '.join(names)}")
-    return kept
 
 
 def compare(
@@ -197,11 +177,8 @@ def shown(speed: Ratio | None, interval: bool = False) -> str:
 
 def mean_speed(speeds: Sequence[tuple[Ratio | None, int]], other: str) -> str:
     """The geometric mean of ratios to `other` by their weights, in words; also those of no ratio."""
-    known: list[tuple[float, int]] = [(speed.median, weight) for speed, weight in speeds if speed is not None]
-    if not known:
-        return f"not measured beside {other}"
-    total = sum(weight for _, weight in known)
-    return f"{math.exp(sum(weight * math.log(value) for value, weight in known) / total):.2f} x {other}"
+    known = [speed.median for speed, weight in speeds if speed is not None for _ in range(weight)]
+    return f"{statistics.geometric_mean(known):.2f} x {other}" if known else f"not measured beside {other}"
 
 
 def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: float) -> str:

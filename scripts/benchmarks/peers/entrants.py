@@ -59,8 +59,8 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path, anew: 
     if not anew and (found := folder / "context.bin").exists():
         print(f"using {found}, as made before", flush=True)
         return found
-    cache = None if effort == "none" else work / "performance_cache"
-    return tool.generate(folder, model.path, model.shapes, effort, cache, settings.device).context
+    cache = work / "performance_cache"
+    return tool.generate(folder, model.path, model.shapes, effort, device=settings.device, cache=cache).context
 
 
 def flops_of(plan: Plan) -> int:
