@@ -23,8 +23,7 @@ from gputune.client.outputs import file_stem
 from gputune.core.launches import ARGUMENT_FORMS
 from models import zoo_models
 from models.in_onnxruntime import entries
-from models.zoo import inputs_of
-from models.zoo_models import Entry
+from models.zoo_models import Entry, inputs_of
 
 WORK = tool.ROOT / "build" / "beside"
 WORKER = Path(__file__).with_name("beside_worker.py")

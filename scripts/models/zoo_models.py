@@ -1,5 +1,6 @@
 """List the models that `scripts/models/zoo` knows by name: where each comes from, and the inputs that it takes."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime
 from PIL import Image
 
 from models import classic_models, material, tune_models
@@ -38,6 +40,7 @@ class Entry:
 
 
 SILERO: Mapping[str, Shape] = {"input": (1, 576), "state": (2, 1, 128)}
+SEED = 6
 FLAGS = (0, 2)
 """The whole numbers that any input takes, be it a mask, an index or a count."""
 
@@ -79,3 +82,18 @@ def sample(entry: Entry, name: str, shape: Shape, dtype: str, numbers: np.random
     if np.issubdtype(dtype, np.floating):
         return numbers.standard_normal(shape).astype(dtype)
     return numbers.integers(*entry.ranges.get(name, FLAGS), shape).astype(dtype)
+
+
+def inputs_of(session: onnxruntime.InferenceSession, entry: Entry) -> dict[str, npt.NDArray[Any]]:
+    """Return seeded inputs. Ends the program if a shape is open."""
+    numbers = np.random.default_rng(SEED)
+    inputs = {}
+    for one in session.get_inputs():
+        shape = entry.dimensions.get(one.name, tuple(one.shape))
+        if not all(isinstance(size, int) for size in shape):
+            sys.exit(f"its input {one.name!r} has open dimensions {one.shape}; give them with --input_dimensions")
+        dtype = {"float": "float32", "double": "float64"}.get(kind := one.type[len("tensor(") : -1], kind)
+        value = entry.values.get(one.name)
+        drawn = sample(entry, one.name, shape, dtype, numbers) if value is None else np.full(shape, value, dtype)
+        inputs[one.name] = drawn
+    return inputs

@@ -30,11 +30,11 @@ def refuse(why: str) -> NoReturn:
 )
 def test_what_is_not_understood_is_refused(name: str, dimensions: list[str], said: str) -> None:
     with pytest.raises(Refused, match=said):
-        zoo.entry_of(refuse, name, dimensions)
+        zoo.entry_of(refuse, ENTRIES, name, dimensions)
 
 
 def test_a_file_takes_the_dimensions_that_are_given() -> None:
-    entry = zoo.entry_of(refuse, __file__, ["a=b=1,2", "c=3"])
+    entry = zoo.entry_of(refuse, ENTRIES, __file__, ["a=b=1,2", "c=3"])
     assert (entry.file(), entry.dimensions) == (Path(__file__), {"a=b": (1, 2), "c": (3,)})
 
 
@@ -54,13 +54,6 @@ def test_pictures_have_the_shape_of_the_input(monkeypatch: pytest.MonkeyPatch, t
     value = zoo_models.sample(Entry(Path, picture=True), "x", (2, 3, 5, 7), "float32", np.random.default_rng(0))
     assert value.shape == (2, 3, 5, 7)
     np.testing.assert_allclose(value[:, :, 0, 0], [[1, -1, -0.6]] * 2, atol=1e-6)
-
-
-def test_distances() -> None:
-    want = np.array([1.0, -4.0], np.float32)
-    assert zoo.deviation_of(want + np.array([0, 0.5], np.float32), want) == pytest.approx(0.125)
-    assert zoo.deviation_of(np.zeros(3), np.zeros(3)) == 0
-    assert np.isnan(zoo.deviation_of(np.full(3, np.nan), np.ones(3)))
 
 
 def test_every_light_topology_is_named_and_there() -> None:

@@ -40,6 +40,13 @@ ENTRIES: Mapping[str, Entry] = {
 """By the names that the command line takes."""
 
 
+def write_table() -> None:
+    """Write NODES to the table, a model a line."""
+    rows = {name: NODES[name] for name in ENTRIES if name in NODES}
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(nodes)}" for name, nodes in rows.items())
+    TABLE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
 def cut_of(entry: Entry) -> Cut:
     """Cut a model as the generator does. Ends the program if the model cannot be downloaded."""
     return cut_model(entry.file(), entry.dimensions, entry.values)
@@ -52,4 +59,4 @@ def nodes_of(cut: Cut) -> dict[str, Any]:
     return {"parts": parts, "host": dict(sorted(cut.host_ops.items()))}
 
 
-NODES: Mapping[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+NODES: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))

@@ -61,11 +61,9 @@ def main() -> int:
 
 def _made(folder: Path) -> Path:
     """The default file."""
-    shape = ",".join(map(str, material.ANGLE_SHAPE))
-    made = ("--model", double_inside(), "--input_dimensions", f"x={shape}", "--binary_file", "model")
-    arguments = [*map(str, made), "--unsupported", "host", "--tuning_effort", "none"]
-    done = tool.gputune(folder / "made", "context-binary-generator", *arguments, quiet=True)
-    return done.folder / "model_ctx.onnx"
+    shape = "x=" + ",".join(map(str, material.ANGLE_SHAPE))
+    done = tool.generate(folder / "made", double_inside(), shape, "none", "--unsupported", "host", quiet=True)
+    return done.folder / "context_ctx.onnx"
 
 
 def _watch(file: Path, count: int) -> int:
