@@ -9,7 +9,6 @@ this process, as an application would run it.
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -84,19 +83,8 @@ def _context(model: Path, effort: str, device: str | None) -> Path:
     """The model's context, made when it is not there yet."""
     path = CONTEXTS / f"magika_{effort}.bin"
     if not path.exists():
-        command = [sys.executable, "-m", "gputune", "context-binary-generator"]
-        command += [
-            "--model",
-            str(model),
-            "--binary_file",
-            str(path.resolve()),
-            "--input_dimensions",
-            f"{INPUT}=1,2048",
-        ]
-        command += ["--tuning_effort", effort, *(["--device", device] if device else [])]
         print(f"making {path}", file=sys.stderr, flush=True)
-        if subprocess.run(command).returncode:
-            sys.exit("no context was made: see the message above")
+        gputune.tune(model, shapes={INPUT: (1, 2048)}, output=path, effort=effort, device=device)
     return path
 
 

@@ -9,7 +9,6 @@ neither writes nor reads. Both parts use one arena, in turn. The counters show i
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -69,10 +68,9 @@ def cut(path: Path, shape: tuple[int, ...], folder: Path) -> tuple[list[Path], s
 
 def context_of(model: Path, device: str | None) -> Path:
     """A context of a model, with default configurations."""
-    words = [sys.executable, "-m", "gputune", "context-binary-generator", "--model", model, "--binary_file", model.stem]
-    words += ["--output_dir", model.parent, "--tuning_effort", "none", "--log_level", "warn"]
-    subprocess.run([*map(str, words), *(["--device", device] if device else [])], check=True)
-    return model.with_suffix(".bin")
+    path = model.with_suffix(".bin")
+    gputune.tune(model, output=path, effort="none", device=device)
+    return path
 
 
 def main() -> None:
