@@ -1,4 +1,4 @@
-"""Compare tuned kernels with other engines, OpenBLAS, defaults, naive kernels and the device's limits, in turns.
+"""Compare tuned kernels with other engines, OpenBLAS, defaults and the device's limits, in turns.
 
 The kernels are matrix products, convolutions and blocks.
 
@@ -22,8 +22,6 @@ from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
     ENGINES,
-    NAIVE,
-    PEER_ALONE,
     TUNED,
     Case,
     Entry,
@@ -41,7 +39,7 @@ from tests.client.models import build
 
 GEMM, CONV, BLOCK = "matrix products", "3x3 convolutions of ResNet-18", "blocks of MobileNetV2"
 BLAS = "OpenBLAS"
-OTHERS = (PEER_ALONE, BLAS, DEFAULTS, NAIVE)
+OTHERS = (BLAS, DEFAULTS)
 
 GEMMS = {  # m, n, k: the share of the multiply-add limit that is promised
     (512, 512, 512): 0.95,
@@ -208,7 +206,5 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
     for group, marks in MARKS.items():
         own = [(case, one) for case, one in both if case.group == group]
         lines += [f"{group}: {beside_best(own, *marks)}"] if own else []
-    for other, mark in ((DEFAULTS, ""), (NAIVE, "; mark: at least 20")):
-        speeds = [(one.speed(TUNED, other), case.weight) for case, one in both]
-        lines.append(f"all: {mean_speed(speeds, other)}{mark}")
-    return lines
+    speeds = [(one.speed(TUNED, DEFAULTS), case.weight) for case, one in both]
+    return [*lines, f"all: {mean_speed(speeds, DEFAULTS)}"]

@@ -1,4 +1,4 @@
-"""Compare whole networks, tuned and with defaults, with other engines and naive kernels, in turns.
+"""Compare whole networks, tuned and with defaults, with other engines, in turns.
 
 Copies to and from the device are part of an inference.
 """
@@ -14,9 +14,7 @@ from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
     ENGINES,
-    NAIVE,
     PEER,
-    PEER_ALONE,
     TUNED,
     Case,
     Measured,
@@ -69,8 +67,6 @@ MODELS: Mapping[str, tuple[Callable[[], Model], str]] = {
     "YOLOv3-tiny 416": (classic_models.yolo_tiny, OTHER),
 }
 QUICK: Mapping[str, tuple[Callable[[], Model], str]] = {"a small model": (tune_models.small, OTHER)}
-OTHERS = (DEFAULTS, NAIVE)
-NAIVE_MARK = 20
 
 
 def wanted(options: argparse.Namespace) -> Mapping[str, tuple[Callable[[], Model], str]]:
@@ -98,20 +94,19 @@ def run(options: argparse.Namespace) -> Result:
 def tell(cases: Sequence[Case], measured: Sequence[Measured]) -> tuple[Table, list[str]]:
     """The table, and what follows from it."""
     engines = [name for name in ENGINES if any(name in one.rounds for one in measured)]
-    others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
     head = (
-        *("network", "tuned ms", "defaults ms", *(f"{name} ms" for name in (*engines, PEER_ALONE))),
-        *(BEST, "best engine", *(f"x {name}" for name in (*engines, *others))),
+        *("network", "tuned ms", "defaults ms", *(f"{name} ms" for name in engines)),
+        *(BEST, "best engine", *(f"x {name}" for name in (*engines, DEFAULTS))),
         *("defaults x onnxruntime", "deviation", "deviation, defaults"),
     )
     rows = []
     for case, one in zip(cases, measured, strict=True):
-        times = (TUNED, DEFAULTS, *engines, PEER_ALONE)
+        times = (TUNED, DEFAULTS, *engines)
         rows.append(
             (
                 *(case.name, *(f"{one.median_ns(name) / 1e6:.3f}" if name in one.rounds else "" for name in times)),
                 *(shown(one.speed(TUNED, one.best), interval=True), one.best),
-                *(shown(one.speed(TUNED, other)) for other in (*engines, *others)),
+                *(shown(one.speed(TUNED, other)) for other in (*engines, DEFAULTS)),
                 *(shown(one.speed(DEFAULTS, PEER)), *(deviation_cell(one, name) for name in (TUNED, DEFAULTS))),
             )
         )
@@ -128,10 +123,10 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
     engines = {name for one in measured for name in ENGINES if name in one.rounds}
     absent = [f"{name}: {one.name}" for one in measured for name in ENGINES if name in engines - one.rounds.keys()]
     slow = [f"{case.name} ({speed.median:.2f})" for case, speed in found if speed is not None and speed.median < 1]
-    means = [mean_speed([(one.speed(TUNED, other), 1) for one in measured], other) for other in (PEER, DEFAULTS, NAIVE)]
+    means = [mean_speed([(one.speed(TUNED, other), 1) for one in measured], other) for other in (PEER, DEFAULTS)]
     return [
         *lines,
         *([f"engines that could not run a network: {'; '.join(absent)}"] if absent else []),
         f"defaults below onnxruntime: {', '.join(slow) or 'none'}",
-        f"all: {', '.join(means)}, mark of the last: {NAIVE_MARK}",
+        f"all: {', '.join(means)}",
     ]

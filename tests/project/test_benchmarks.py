@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as Xml
 
@@ -16,15 +15,13 @@ import pytest
 
 import bench
 from benchmarks import kernels, networks, options, stable
-from benchmarks.peers import comparing, comparison, naive, rivals
+from benchmarks.peers import comparing, rivals
 from benchmarks.peers.comparison import (
     DEFAULTS,
     FMA,
     MNN,
-    NAIVE,
     OPENVINO,
     PEER,
-    PEER_ALONE,
     TUNED,
     Case,
     Entry,
@@ -39,13 +36,8 @@ from gputune.client.errors import DeviceOrContextError
 from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
-from gputune.kernels.ops.conv import ConvProblem
-from gputune.kernels.ops.depthwise import DepthwiseProblem
-from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.runtime.backends import Backend, open_backend
 from models import classic_models, tune_models
 from models.architectures import detectors, mobilenet_v3
-from tests.devices import device
 
 SPACE = Path(__file__).parents[1] / "recordings" / "depthwise_pocl_T4.json.gz"
 LITTLE = ("--quick", "--device", "null", "--seconds", "0.05")
@@ -136,7 +128,7 @@ STEADY, SHAKY = [50.0, 50.5, 50.0] * 4, [40.0, 50.0, 60.0] * 4
 
 def measured(name: str, tuned: list[float]) -> Measured:
     """tuned: by round the ns of the tuned context beside 100 of all others."""
-    rounds = {each: [100.0] * len(tuned) for each in (DEFAULTS, PEER, PEER_ALONE, NAIVE)}
+    rounds = {each: [100.0] * len(tuned) for each in (DEFAULTS, PEER)}
     return Measured(name, rounds | {TUNED: tuned}, {TUNED: 1e-5})
 
 
@@ -162,7 +154,7 @@ def test_a_ratio_that_does_not_settle_is_told_as_not_measured(tmp_path: Path, mo
     assert not result.broken and len(result.figures["cases"]) == 2
     before, _, after = page.read_text().partition("begin -->")
     assert before.startswith("a\n") and after.endswith("end -->\nc\n")
-    assert "not measured: 1 of 2" in after and "| steady" in after and PEER_ALONE not in after
+    assert "not measured: 1 of 2" in after and "| steady" in after and "deviation, defaults" not in after
     alone = comparing.beside_best([(Case("shaky", "", [], 1), found[1])], 1.4, 1.15)
     assert alone.startswith("not measured beside the best engine, mark: 1.4;")
     page.write_text("nothing")
@@ -214,7 +206,7 @@ def test_the_share_of_the_limit_is_of_the_block_beside_each_round() -> None:
 
 
 def test_rounds_go_on_until_a_case_has_settled() -> None:
-    """Naive kernels take part in a few of them, and only contenders that compute are compared."""
+    """Only contenders that compute are compared."""
 
     class Playing:
         def __init__(self, name: str, times_ns: list[float], **facts: Any) -> None:
@@ -231,7 +223,6 @@ def test_rounds_go_on_until_a_case_has_settled() -> None:
         playing = [
             Playing(TUNED, [40.0, 60.0, *[50.0] * 40]),
             Playing(PEER, [100.0] * 42),
-            Playing(NAIVE, [1e4] * 42, computes=False),
             Playing(FMA, [10.0] * 42, computes=False, amount=5.0),
         ]
         settings = Settings(least, most, 0, "quick", None)
@@ -240,15 +231,15 @@ def test_rounds_go_on_until_a_case_has_settled() -> None:
 
     one, blocks = found(2, 40)
     assert one.settled and 2 < blocks[0] < 40
-    assert blocks == [blocks[0], blocks[0], comparison.NAIVE_ROUNDS, blocks[0]]
+    assert blocks == [blocks[0]] * 3
     assert one.deviations == {TUNED: 0.25} and one.rates(FMA) == [0.5] * blocks[0]
-    assert found(1, 1)[1] == [1] * 4
+    assert found(1, 1)[1] == [1] * 3
 
 
 def test_the_mean_of_ratios_counts_occurrences() -> None:
     one, two = (Ratio(value, value, value, 1.0) for value in (1.0, 16.0))
     assert comparing.mean_speed([(one, 1), (two, 3), (None, 5)], "defaults") == "8.00 x defaults"
-    assert comparing.mean_speed([(None, 1)], "naive") == comparing.mean_speed([], "naive")
+    assert comparing.mean_speed([(None, 1)], "OpenBLAS") == comparing.mean_speed([], "OpenBLAS")
 
 
 def test_a_case_that_there_is_not_is_refused() -> None:
@@ -313,39 +304,6 @@ def test_topologies_get_weights_that_differ(make: Any, layers: int) -> None:
     (result,) = session.run(None, {given.name: np.random.default_rng(1).standard_normal(given.shape, np.float32)})
     assert np.isfinite(result).all()
     assert len(np.unique(result)) > 500
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return open_backend(device())
-
-
-def channels_first(arrays: Array) -> Array:
-    return np.ascontiguousarray(np.moveaxis(arrays, -1, 1))
-
-
-@pytest.mark.opencl
-@pytest.mark.parametrize(
-    "problem",
-    [
-        MatMulProblem(5, 7, 13),
-        ConvProblem(1, 9, 7, 4, 6, (3, 5), (2, 1), (1, 2, 0, 1), groups=2),
-        DepthwiseProblem(1, 9, 7, 6, (3, 3), (2, 1), (1, 0, 1, 1)),
-    ],
-)
-def test_naive_kernels_are_right(problem: Any, backend: Backend) -> None:
-    op = {MatMulProblem: "MatMul", ConvProblem: "Conv", DepthwiseProblem: "DepthwiseConv"}[type(problem)]
-    inputs = family_of(op).sample_inputs(problem, np.random.default_rng(2))
-    want = family_of(op).reference(problem, inputs)
-    maps = op != "MatMul"
-    first, second = inputs.values()
-    plan: Any = SimpleNamespace(operations=[SimpleNamespace(task=SimpleNamespace(problem=problem))])
-    bound = naive.bound(backend, naive.launches_of(plan))
-    backend.write(bound.buffers[0], channels_first(first) if maps else first)
-    backend.write(bound.buffers[1], second)
-    backend.enqueue(bound)
-    got = backend.read(bound.buffers[2]).view(np.float32)
-    assert got == pytest.approx((channels_first(want) if maps else want).reshape(-1), rel=1e-4, abs=1e-5)
 
 
 def test_percent_of_the_optimum_is_told_with_the_error_of_its_seeds(tmp_path: Path) -> None:

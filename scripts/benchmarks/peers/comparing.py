@@ -20,9 +20,7 @@ from benchmarks.peers.comparison import (
     DEFAULTS,
     FMA,
     MEMORY,
-    NAIVE_ROUNDS,
     PEER,
-    PEER_ALONE,
     PEER_MODULES,
     TUNED,
     Case,
@@ -38,7 +36,7 @@ from gputune.runtime.devices.discovery import NULL, find, wanted_device
 LARGEST_DEVIATION = 1e-3
 BEST = "x best engine"
 RATIOS_ON_PAGES = frozenset([BEST, f"x {DEFAULTS}"])
-NOT_ON_PAGES = frozenset([f"{PEER_ALONE} ms", f"{DEFAULTS} x {PEER}", "deviation, defaults"])
+NOT_ON_PAGES = frozenset([f"{DEFAULTS} x {PEER}", "deviation, defaults"])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +81,8 @@ def compare(
     table, conclusions = tell(cases, measured)
     first = [
         *(f"* {what}: {value}" for what, value in facts.items()),
-        f"\n{rounds_of(measured)} rounds of {settings.seconds} s for each contender, for naive kernels at most "
-        f"{NAIVE_ROUNDS}, effort {settings.effort}. " + limits_line(measured),
+        f"\n{rounds_of(measured)} rounds of {settings.seconds} s for each contender, "
+        f"effort {settings.effort}. " + limits_line(measured),
     ]
     if options.chart is not None:
         draw(measured, options.chart, f"{facts['processor']}, {facts['device']}")
@@ -147,7 +145,7 @@ def wrong_ones(measured: Sequence[Measured]) -> list[str]:
 
 
 def for_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table without the columns that a page omits: ratios to each engine, and figures of one thread."""
+    """Return a table without the columns that a page omits: ratios to each engine, and what developers look at."""
     omitted = {name for name in head if name.startswith("x ")} - RATIOS_ON_PAGES | NOT_ON_PAGES
     kept = [column for column, name in enumerate(head) if name not in omitted]
     return [head[column] for column in kept], [[row[column] for column in kept] for row in rows]

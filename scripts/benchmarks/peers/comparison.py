@@ -14,16 +14,12 @@ from gputune.client.context.verifying.distance import distance
 from gputune.client.errors import DeviceOrContextError
 from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
 
-NAIVE_ROUNDS = 4
-"""Naive kernels take a hundred times as long; the rounds that they take part in."""
-
-TUNED, DEFAULTS, NAIVE = "tuned", "defaults", "naive"
+TUNED, DEFAULTS = "tuned", "defaults"
 PEER, OPENVINO, MNN = "onnxruntime", "OpenVINO", "MNN"
 PEER_MODULES = {OPENVINO: "openvino", MNN: "MNN"}
 """What is installed for them."""
 ENGINES = (PEER, *PEER_MODULES)
 """With a thread for each core; the best of them, case by case, is the one to be faster than."""
-PEER_ALONE = f"{PEER}, 1 thread"
 FMA, MEMORY = "multiply-adds", "copies of memory"
 """The device's limits."""
 SETTLED = 0.03
@@ -164,7 +160,6 @@ def measure(name: str, contenders: Sequence[Contender], settings: Settings) -> M
         if number >= settings.rounds and measured.settled:
             break
         for each in contenders if number % 2 == 0 else reversed(contenders):
-            if each.name != NAIVE or number < NAIVE_ROUNDS:
-                time_ns = statistics.median(each.block_ns(settings.seconds))
-                measured.rounds.setdefault(each.name, []).append(time_ns)
+            time_ns = statistics.median(each.block_ns(settings.seconds))
+            measured.rounds.setdefault(each.name, []).append(time_ns)
     return measured

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.peers import limits, naive
+from benchmarks.peers import limits
 from benchmarks.peers.chain import Chain
 from benchmarks.peers.rivals import MnnEngine, NumpyEngine, OnnxRuntimeNodes, OpenVinoNodes
 from gputune.client.compare import contender, engines
-from gputune.client.compare.engines import Arrays, Engine, TimedEngine, block
+from gputune.client.compare.engines import Arrays, Engine, block
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import open_context
@@ -50,25 +50,12 @@ class ChainEngine(Engine):
         return self._chain.run(random_inputs(self._chain.graph.inputs, draw))
 
 
-class NaiveEngine(TimedEngine):
-    """Naive kernels one after the other."""
-
-    def __init__(self, launches: list[tuple[str, dict[str, int]]], device: str | None) -> None:
-        self._backend = opened(device)
-        self._bound = naive.bound(self._backend, launches)
-        self.facts: Mapping[str, Any] = {"computes": False}
-
-    def timed(self) -> float:
-        return self._backend.time(self._bound, 1).wall_ns
-
-
 KINDS = {
     **engines.ENGINES,
     "chain": ChainEngine,
     "fma": lambda device: limits.FmaLimit(opened(device)),
     "memory": lambda device: limits.Bandwidth(opened(device)),
     "mnn": MnnEngine,
-    "naive": NaiveEngine,
     "numpy": NumpyEngine,
     "onnxruntime nodes": OnnxRuntimeNodes,
     "openvino nodes": OpenVinoNodes,

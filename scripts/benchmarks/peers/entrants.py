@@ -1,4 +1,4 @@
-"""Make the contenders of a comparison: contexts made by the generator, onnxruntime, naive kernels."""
+"""Make the contenders of a comparison: contexts made by the generator, and other engines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tool
-from benchmarks.peers import naive
-from benchmarks.peers.comparison import DEFAULTS, MNN, NAIVE, PEER, PEER_MODULES, TUNED, Entry, Settings
+from benchmarks.peers.comparison import DEFAULTS, MNN, PEER, PEER_MODULES, TUNED, Entry, Settings
 from gputune.client.model.plan import Plan
 from gputune.kernels.catalogue import family_of
 from models.tune_models import Model
 
 
 def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, anew: bool, kernels: bool) -> list[Entry]:
-    """Every contender that can run a model: its tuned context, that of its defaults, onnxruntime, naive kernels, and
-    OpenVINO and MNN where they are installed. Makes the contexts first.
+    """Every contender that can run a model: its tuned context, that of its defaults, onnxruntime, and OpenVINO and MNN
+    where they are installed. Makes the contexts first.
 
     anew: also those that are there; kernels: contexts without copies and conversions of layout, engines by their nodes'
     times, without MNN, which does not tell Python what its nodes take; else whole inferences.
@@ -35,15 +34,14 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, anew: b
     ]
     theirs = [
         Entry(
-            name if threads > 1 else f"{name}, 1 thread",
+            name,
             f"{name.lower()} nodes" if kernels else name.lower(),
-            {**files_of(model, plan), "threads": threads},
+            {**files_of(model, plan), "threads": len(os.sched_getaffinity(0))},
             may_fail=name != PEER,
         )
-        for threads in dict.fromkeys((len(os.sched_getaffinity(0)), 1))
         for name in rivals
     ]
-    return [*ours, *theirs, Entry(NAIVE, "naive", {"launches": naive.launches_of(plan)} | device)]
+    return [*ours, *theirs]
 
 
 def files_of(model: Model, plan: Plan) -> dict[str, object]:
