@@ -9,7 +9,6 @@ import functools
 import os
 import re
 import shlex
-import socket
 import subprocess
 import tempfile
 import time
@@ -196,7 +195,7 @@ def _prepared(page: Path, installation: Path, run: Runner, folder: Path | None) 
     """Fill a folder with what a page's commands read; it is the home of a new user. None: a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="gputune-page-") as temporary:
         home = (folder or Path(temporary)).resolve()
-        ready = _Page(home, _environment(installation, home), _free_port(), _free_port())
+        ready = _Page(home, _environment(installation, home), tool.free_port(), tool.free_port())
         _make_files(page, home, _contexts(installation, run))
         try:
             yield ready
@@ -277,10 +276,3 @@ def save_model(path: Path, batch: int | str) -> None:
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

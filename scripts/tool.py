@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -106,6 +107,13 @@ def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quie
     return gputune(folder, "net-run", *arguments, quiet=quiet)
 
 
+def free_port() -> int:
+    """Return a port of the loopback that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A markdown table that also reads as plain text: first column left, others right."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
@@ -119,6 +127,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([line(head), rule, *map(line, rows)])
+
+
+def parser(command: str, text: str | None, *more: str) -> argparse.ArgumentParser:
+    """Return a parser whose help is a docstring as it stands: its first paragraph, and the rest behind the options."""
+    head, _, rest = (text or "").partition("\n\n")
+    return argparse.ArgumentParser(
+        prog=command,
+        description=head,
+        epilog="\n".join([rest, *more]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def first_sentence(text: str | None) -> str:

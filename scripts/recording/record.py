@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
 
+import tool
 from gputune.client.errors import ConfigError, GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
@@ -41,13 +42,7 @@ log = logging.getLogger("gputune.record")
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    head, _, examples = (__doc__ or "").partition("\n\n")
-    result = argparse.ArgumentParser(
-        prog="scripts/recording/record",
-        description=head,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    result = tool.parser("scripts/recording/record", __doc__)
     what = result.add_argument_group("what is recorded")
     what.add_argument("--op", choices=tuple(families()), help="kind of kernel; --problem says which")
     what.add_argument(

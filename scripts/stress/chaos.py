@@ -28,7 +28,7 @@ from pathlib import Path
 import onnx
 
 import tool
-from benchmarks.agents.process import AgentProcess
+from benchmarks.agents.process import AgentProcess, Kept
 from gputune.client.errors import GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
@@ -50,8 +50,8 @@ SAMPLES = 31
 RUN_SECONDS = 600
 
 
-class Service:
-    """A daemon that is started again whenever it dies, as an init system would do."""
+class Service(Kept):
+    """A daemon that is started again whenever it dies."""
 
     def __init__(self, folder: Path, device: str | None, by_agent: bool) -> None:
         self.agent: AgentProcess | None = None
@@ -60,16 +60,12 @@ class Service:
             self.agent = AgentProcess(find(device).report, token)
             self.agent.keep()
             device = self.agent.device
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = tool.free_port()
         self.token = secrets.token_hex(32)
         self._folder = folder
         self._device = device
-        self._stopping = False
-        self._start()
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
-        self._keeper.start()
+        super().__init__()
+        self.keep()
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "gputune.server", "--port", str(self.port), "--log_level", "info"]
@@ -77,22 +73,12 @@ class Service:
             command += ["--device", self._device]
         with (self._folder / "server.log").open("ab") as log:
             environment = os.environ | {"GPUTUNE_TOKEN": self.token}
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-
-    def _keep(self) -> None:
-        while not self._stopping:
-            self._process.wait()
-            if not self._stopping:
-                self._start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, text=True)
 
     def worker(self) -> int | None:
         """The process that runs OpenCL, as long as there is one."""
         with contextlib.suppress(OSError, ValueError):
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             return int(children[0]) if children else None
         return None
 
@@ -105,11 +91,8 @@ class Service:
                 return client.status().running
         return ""
 
-    def stop(self) -> None:
-        self._stopping = True
-        self._process.terminate()
-        self._process.wait()
-        self._keeper.join()
+    def close(self) -> None:
+        super().close()
         if self.agent is not None:
             self.agent.close()
 
@@ -244,7 +227,7 @@ class Generation:
                 if (worker := self.service.worker()) is not None:
                     os.kill(worker, signal.SIGKILL)
             case "daemon":
-                os.kill(self.service.pid, signal.SIGKILL)
+                self.service.process.kill()
             case "agent":
                 assert self.service.agent is not None
                 self.service.agent.process.kill()
@@ -258,7 +241,7 @@ class Generation:
 
     def close(self) -> None:
         self.cable.close()
-        self.service.stop()
+        self.service.close()
 
 
 @contextlib.contextmanager

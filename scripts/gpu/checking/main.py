@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import tool
 from gpu.checking.cases import DEFAULT, PERSISTENT, STARTER, Case, cases, persistent_case
 from gpu.checking.devices import DEVICES, PHONES
 from gpu.checking.problems import IN_HALF, MULTIPLIED_IN_HALF, PROBLEMS
@@ -34,14 +35,8 @@ again as in float."""
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    head, _, rest = (__doc__ or "").partition("\n\n")
-    rules = "\n".join(f"  {name}: {rule.__doc__}" for name, rule in RULES.items())
-    result = argparse.ArgumentParser(
-        prog="scripts/gpu/check",
-        description=head,
-        epilog=f"{rest}\nrules:\n{rules}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    rules = (f"  {name}: {rule.__doc__}" for name, rule in RULES.items())
+    result = tool.parser("scripts/gpu/check", __doc__, "rules:", *rules)
     families = sorted({each.family for each in PROBLEMS} | {PERSISTENT})
     result.add_argument(
         "--family", type=_names(families), default=families, metavar="F,..", help="check these families only"

@@ -12,10 +12,10 @@ test fails, and 3 if oclgrind is not there.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gpu.compiling.tools import Tools
+from gpu.drivers import running
 from gpu.drivers.findings import Gathered, gathered
 from gpu.drivers.found import NotThere, oclgrind
 from gpu.drivers.running import DidNotRun, Outcome, run
@@ -54,25 +54,15 @@ MODELS: Mapping[str, str] = {"test_attention.py": TWO_THREADS, "test_moves.py::t
 """Tests that do not run with --uninitialised."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the options."""
-    head, _, rest = (__doc__ or "").partition("\n\n")
-    result = argparse.ArgumentParser(
-        prog="scripts/gpu/race", description=head, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    result.add_argument(
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests; returns the exit code."""
+    parser = running.parser("scripts/gpu/race", __doc__)
+    parser.add_argument(
         "--uninitialised", action="store_true",
         help="also find reads of local and private memory that was never written; takes five times as long",
     )  # fmt: skip
-    result.add_argument("--sample", action="store_true", help="run a test of each function and family, in a minute")
-    result.add_argument("--processes", type=int, default=2, metavar="N", help="run tests in N processes (default: 2)")
-    result.add_argument("--json", type=Path, metavar="F", help="write all that was found to a file")
-    return result
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tests; returns the exit code."""
-    options, others = parser().parse_known_args(arguments)
+    parser.add_argument("--sample", action="store_true", help="run a test of each function and family, in a minute")
+    options, others = parser.parse_known_args(arguments)
     try:
         with reporting(sys.stderr, "info") as progress:
             outcomes = race(others, options, progress)
@@ -108,10 +98,7 @@ def text(outcomes: Sequence[Outcome], found: Sequence[Gathered]) -> str:
     for outcome in outcomes:
         if outcome.outcome == "failed":
             lines.append(f"failed: {outcome.test}: {outcome.reason}")
-    counts = {name: sum(outcome.outcome == name for outcome in outcomes) for name in ("passed", "failed", "skipped")}
-    return "\n".join(
-        [*lines, f"{len(found)} findings; tests: {', '.join(f'{n} {name}' for name, n in counts.items())}"]
-    )
+    return "\n".join([*lines, f"{len(found)} findings; tests: {running.counts(outcomes)}"])
 
 
 def plain(outcomes: Sequence[Outcome], found: Sequence[Gathered]) -> dict[str, Any]:
@@ -127,11 +114,7 @@ def plain(outcomes: Sequence[Outcome], found: Sequence[Gathered]) -> dict[str, A
             }
             for group in found
         ],
-        "tests": [
-            {"test": each.test, "outcome": each.outcome, "seconds": round(each.seconds, 2)}
-            | ({"why": each.reason} if each.outcome == "failed" else {})
-            for each in outcomes
-        ],
+        "tests": [each.plain() for each in outcomes],
     }
 
 

@@ -1,16 +1,19 @@
 """Run the kernel tests on a driver that is not installed, in several processes, and gather what became of each test."""
 
+import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import tool
 from gpu.drivers import witness
 from gputune.client.progress import Progress
 from gputune.core.json_text import json_value
@@ -74,9 +77,27 @@ class Outcome:
         told = [line for line in errors if line not in ("", "AssertionError:")]
         return next(iter(told), "") or (self.why.splitlines() or [""])[-1]
 
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"test": self.test, "outcome": self.outcome, "seconds": round(self.seconds, 2), "why": self.reason}
+
 
 class DidNotRun(Exception):
     """pytest ended before it had run all tests."""
+
+
+def parser(command: str, text: str | None) -> argparse.ArgumentParser:
+    """Return the options of both commands that run kernel tests, and the help of one."""
+    result = tool.parser(command, text)
+    result.add_argument("--processes", type=int, default=2, metavar="N", help="run tests in N processes (default: 2)")
+    result.add_argument("--json", type=Path, metavar="F", help="write all that was found to a file")
+    return result
+
+
+def counts(outcomes: Sequence[Outcome]) -> str:
+    """Return how many tests ended how."""
+    found = Counter(each.outcome for each in outcomes)
+    return ", ".join(f"{found[name]} {name}" for name in ("passed", "failed", "skipped"))
 
 
 def run(driver: Driver, arguments: Sequence[str], processes: int, progress: Progress) -> list[Outcome]:

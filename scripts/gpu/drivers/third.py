@@ -10,14 +10,13 @@ scripts/gpu/third does not know goes to pytest. The exit code is 1 if a test fai
 scripts/gpu/drivers/known.py, or if a whole run shows that an entry is not needed, and 3 if no driver is there.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpu.compiling.tools import Tools
+from gpu.drivers import running
 from gpu.drivers.found import THIRD, NotThere
 from gpu.drivers.known import KNOWN
 from gpu.drivers.running import DidNotRun, Outcome, run
@@ -69,35 +68,19 @@ class Result:
             f"{self.driver}: no test failed for the entry {name} of scripts/gpu/drivers/known.py"
             for name in self.unneeded
         ]
-        counts = [
-            f"{sum(each.outcome == name for each in self.outcomes)} {name}" for name in ("passed", "failed", "skipped")
-        ]
-        return "\n".join([*lines, f"{self.driver}: {', '.join(counts)}"])
+        return "\n".join([*lines, f"{self.driver}: {running.counts(self.outcomes)}"])
 
     def plain(self) -> dict[str, Any]:
         """Return the report as JSON has it."""
-        tests = [
-            {"test": each.test, "outcome": each.outcome, "seconds": round(each.seconds, 2), "why": each.reason}
-            for each in self.outcomes
-        ]
+        tests = [each.plain() for each in self.outcomes]
         return {"driver": self.driver, "tests": tests, "unknown": [each.test for each in self.unknown]}
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the options."""
-    head, _, rest = (__doc__ or "").partition("\n\n")
-    result = argparse.ArgumentParser(
-        prog="scripts/gpu/third", description=head, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    result.add_argument("--driver", choices=list(THIRD), help="run on this driver only")
-    result.add_argument("--processes", type=int, default=2, metavar="N", help="run tests in N processes (default: 2)")
-    result.add_argument("--json", type=Path, metavar="F", help="write all that was found to a file")
-    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tests; returns the exit code."""
-    options, others = parser().parse_known_args(arguments)
+    parser = running.parser("scripts/gpu/third", __doc__)
+    parser.add_argument("--driver", choices=list(THIRD), help="run on this driver only")
+    options, others = parser.parse_known_args(arguments)
     results = []
     for name in [options.driver] if options.driver else THIRD:
         try:

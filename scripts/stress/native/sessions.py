@@ -12,11 +12,10 @@ threads may not grow. The exit code is 1 if something grows or differs.
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +25,10 @@ import gputune
 import tool
 from models import material
 from models.in_onnxruntime.made_models import double_inside
+from stress.server.observed import Usage, usage
 
-GROWN_KB = 16 << 10
+GROWN_BYTES = 16 << 20
 THREADS, RUNS = 8, 4
-
-
-@dataclass(frozen=True)
-class Held:
-    """What this process holds."""
-
-    resident_kb: int
-    descriptors: int
-    threads: int
-
-    @classmethod
-    def now(cls) -> Held:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        fields = dict(re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE))
-        resident, threads = int(fields["VmRSS"]), int(fields["Threads"])
-        return cls(resident, len(list(Path("/proc/self/fd").iterdir())), threads)
-
-    def __str__(self) -> str:
-        return f"{self.resident_kb >> 10} MiB, {self.descriptors} descriptors, {self.threads} threads"
 
 
 def main() -> int:
@@ -69,7 +50,7 @@ def _made(folder: Path) -> Path:
 def _watch(file: Path, count: int) -> int:
     gputune.onnxruntime.register()
     wanted: list[bytes] | None = None
-    begun = Held.now()
+    begun = usage(os.getpid())
     shared: list[Any] = []
     for number in range(count):
         shares = number % 4 in (2, 3)
@@ -86,14 +67,18 @@ def _watch(file: Path, count: int) -> int:
         shared = [*shared, session] if shares and number % 4 == 2 else []
         del session
         if number + 1 == max(count // 2, 1):
-            begun = Held.now()
+            begun = usage(os.getpid())
         if (number + 1) % max(count // 10, 1) == 0:
-            print(f"{number + 1} sessions: {Held.now()}", flush=True)
-    end = Held.now()
+            print(f"{number + 1} sessions: {_shown(usage(os.getpid()))}", flush=True)
+    end = usage(os.getpid())
     level = end.descriptors <= begun.descriptors and end.threads <= begun.threads
-    level = level and end.resident_kb - begun.resident_kb <= GROWN_KB
-    print(f"after the first half: {begun}; at the end: {end}; {'level' if level else 'GROWN'}")
+    level = level and end.resident_bytes - begun.resident_bytes <= GROWN_BYTES
+    print(f"after the first half: {_shown(begun)}; at the end: {_shown(end)}; {'level' if level else 'GROWN'}")
     return 0 if level else 1
+
+
+def _shown(held: Usage) -> str:
+    return f"{held}, {held.threads} threads"
 
 
 def _session(file: Path, shares: bool) -> tuple[Any, dict[str, Any]]:

@@ -23,17 +23,19 @@ _LISTENING = re.compile(r"gputune target server listening on (\S+) \(device: (.*
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process holds at a moment: resident memory, the most of it since the start, open descriptors."""
+    """What a process holds at a moment: resident memory, the most of it since the start, open descriptors, threads."""
 
     resident_bytes: int
     peak_bytes: int
     descriptors: int
+    threads: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.resident_bytes + other.resident_bytes,
             self.peak_bytes + other.peak_bytes,
             self.descriptors + other.descriptors,
+            self.threads + other.threads,
         )
 
     def __str__(self) -> str:
@@ -42,10 +44,11 @@ class Usage:
 
 def usage(pid: int) -> Usage:
     """What the process holds now. Raises OSError when it is gone."""
-    fields = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
+    fields = dict(re.findall(r"^(\w+):\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
     if "VmRSS" not in fields:
         raise ProcessLookupError(f"process {pid} has ended")
-    return Usage(int(fields["VmRSS"]) << 10, int(fields["VmHWM"]) << 10, len(list(Path(f"/proc/{pid}/fd").iterdir())))
+    descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return Usage(int(fields["VmRSS"]) << 10, int(fields["VmHWM"]) << 10, descriptors, int(fields["Threads"]))
 
 
 def target_of(address: str, token: str, notice: Callable[[str], None]) -> Target:
