@@ -106,6 +106,7 @@ static void use_all(const char *log) {
         gputune_set_perf_profile(graphs[0], NULL, &error), gputune_open_state(graphs[0], &state, &error),
         gputune_use_state(graphs[0], NULL, &error), gputune_copy_state(states[0], &state, &error),
         gputune_reset_state(states[0], &error), gputune_rewind_state(states[0], 0, &error),
+        gputune_state_graph(states[0], 0, &graph, &error),
         gputune_read_state(states[0], "a", output, NBYTES, &error)};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         printf("%zu: %s\n", i, gputune_code_name(codes[i]));
