@@ -147,7 +147,8 @@ def told(model: Path, given: Mapping[str, Any], peaks: Peaks, limits: DeviceLimi
     (file,) = with_states(choices, given.get("state", ()), given.get("state_capacity", ()))
     if len(file.graphs) > 1:
         raise ConfigError(
-            "--input_dimensions: a model is checked for one shape and one capacity of a state at a time; give one of each"
+            "--input_dimensions: a model is checked for one shape and one capacity of a state at a "
+            "time; give one of each"
         )
     with in_use(load_packages(given.get("op_packages", ()))):
         precision = Precision(given.get("precision_mode", ""), quantised=given.get("quantised", EXACT))

@@ -1,5 +1,6 @@
 """Represent the graphs of one context: models with different input shapes, tuned together."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from gputune.core.dtypes import FLOAT
 from gputune.kernels.family import DeviceLimits
 from gputune.runtime.context.records import ModelRecord
 
+log = logging.getLogger(__name__)
+
 
 def read_graphs(
     files: Sequence[ModelFile], narrow: bool = False, decoders: dict[str, Decoder] | None = None
@@ -29,10 +32,16 @@ def read_graphs(
     Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320",
     and the capacity of its state where there are several.
     """
-    graphs = []
+    graphs, said = [], set[str]()
+
+    def tell(text: str) -> None:
+        if text not in said:
+            log.info(text)
+        said.add(text)
+
     for file in files:
         for shapes, state in file.graphs:
-            graph, decoder = _read(file, shapes, state, narrow)
+            graph, decoder = _read(file, shapes, state, narrow, tell)
             graph = replace(graph, name=_name(file, graph.name, shapes, len(files) > 1, state)[0])
             graphs.append(graph)
             if decoders is not None and decoder is not None:
@@ -42,11 +51,15 @@ def read_graphs(
 
 
 def _read(
-    file: ModelFile, shapes: Mapping[str, tuple[int, ...]], state: StateChoice | None, narrow: bool
+    file: ModelFile,
+    shapes: Mapping[str, tuple[int, ...]],
+    state: StateChoice | None,
+    narrow: bool,
+    tell: Callable[[str], None],
 ) -> tuple[Graph, Decoder | None]:
     if state is None:
         return read_model(file.path, shapes, file.values, narrow), None
-    given = Stateful(load(file.path, narrow), file.path, shapes, file.values, state)
+    given = Stateful(load(file.path, narrow), file.path, shapes, file.values, state, tell)
     decoder = with_state(given)
     return replace(decoder.imported(given).whole(), states=decoder.states), decoder
 

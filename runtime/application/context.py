@@ -154,8 +154,8 @@ class Context(Closing):
             outputs: by name, arrays or memory handles that receive the outputs; new arrays by default.
             graph: the graph's name; by default the graph whose inputs have these names, shapes and dtypes.
             state: what is remembered between inferences. Its inputs and outputs are neither given nor returned. If
-                there are more tokens than a graph takes, several inferences run, by the graphs that need the fewest;
-                the outputs have the rows of all tokens.
+                there are more tokens than a graph takes, several inferences run, by the graphs that need the fewest,
+                each in the smallest capacity that it fits; the outputs have the rows of all tokens.
 
         Returns an array by each output's name, as Executor.run. Raises ValueError if no graph takes the inputs, or
         several do; LimitExceeded if the state has no room; DeviceError.

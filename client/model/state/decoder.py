@@ -1,7 +1,7 @@
 """Put a decoder with a state together: its pairs, its sizes, the rewritten model, and the record for the context."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -52,13 +52,15 @@ class Original:
 
 @dataclass(frozen=True)
 class Stateful:
-    """A model that is to keep a state. shapes, values: of inputs, as `read_model` has them."""
+    """A model that is to keep a state. shapes, values: of inputs, as `read_model` has them. tell: takes what was found
+    out of it, in words."""
 
     model: onnx.ModelProto
     path: Path
     shapes: Mapping[str, Shape]
     values: Mapping[str, npt.ArrayLike]
     choice: StateChoice
+    tell: Callable[[str], None] = log.info
 
     def named(self) -> dict[str, str]:
         """Return the outputs that inputs become by the names that were chosen. Raises ConfigError."""
@@ -75,7 +77,7 @@ class Stateful:
                 f"--state auto: no output of model {self.path} is an input with new rows behind it; name the pairs, "
                 'e.g. --state "past*=present*", or the dimension that grows, if it is given everything each time'
             )
-        log.info(f"--state auto: {told(found)}")
+        self.tell(f"--state auto: {told(found)}")
         return found
 
 
@@ -135,7 +137,7 @@ class _Growth:
     """Knows what of a model grows, and by how many rows a step."""
 
     def __init__(self, given: Stateful) -> None:
-        self._path, self._values, prefix = given.path, given.values, given.choice.prefix
+        self._path, self._values, self._tell, prefix = given.path, given.values, given.tell, given.choice.prefix
         self.model = onnx.ModelProto()
         self.model.CopyFrom(given.model)
         self.pairs = given.pairs()
@@ -180,7 +182,9 @@ class _Growth:
                 given, found = (_longer(own, shapes, names, self.tokens) for names in (inputs, outputs))
                 shown = _following(graph, {*_changed(short, longer), *(one.name for one in given)})
                 if why := self._whole_chunks(graph, shown.intersection(outputs) - {one.name for one in found}):
-                    log.info(f"--state: {why}, so a step of model {self._path} takes {self.tokens} tokens and no fewer")
+                    self._tell(
+                        f"--state: {why}, so a step of model {self._path} takes {self.tokens} tokens and no fewer"
+                    )
                 return name, given, found, bool(why)
         return "", [], [], False
 
@@ -268,7 +272,7 @@ class _Growth:
                 f"--state: input {name!r} of model {self._path} grows with the past, but is not as long as the past "
                 f"and {self.tokens} rows; name the output that it becomes"
             )
-        log.info(
+        self._tell(
             f"--state: input {name!r} grows with the past; a step takes its last {self.tokens} rows, and the state "
             f"keeps the others. If it is the same everywhere, --input_value {name}=1 saves that"
         )
@@ -301,7 +305,7 @@ def _branches(given: Stateful) -> Mapping[str, bool]:
     """Return values of inputs that choose a branch, and have none: of that which joins pasts with new rows."""
     found = {name: value for name, value in joining_branches(given.model.graph).items() if name not in given.values}
     for name, value in found.items():
-        log.info(
+        given.tell(
             f"--state: input {name!r} of model {given.path} is {str(value).lower()}, for the branch that takes a past, "
             "which takes an empty one for the first step"
         )

@@ -363,7 +363,8 @@ gputune_code gputune_rewind_state(gputune_state *state, size_t length, gputune_e
 gputune_code gputune_reset_state(gputune_state *state, gputune_error *error);
 /* Open another state that remembers the same. */
 gputune_code gputune_copy_state(gputune_state *state, gputune_state **copy, gputune_error *error);
-/* Read what is remembered for an input of this name; rows behind the length have any content. */
+/* Read what is remembered for an input of this name, which has all rows of the capacity; those behind the length have
+ * any content. */
 gputune_code gputune_read_state(gputune_state *state, const char *name, void *data, size_t nbytes,
                                 gputune_error *error);
 /* Close a state; graphs that use it have none from then on. */

@@ -206,7 +206,9 @@ def test_sizes_of_a_dimension_make_a_graph_each(model: Path, null_target: tuple[
     more: dict[str, Any] = {"effort": "none", "target": target, "token_file": token_file}
     tuned = gputune.tune(model, shapes={"n": [1, 2]}, output=model.parent / "m.bin", **more)
     assert [graph.name for graph in tuned.graphs] == ["small_1", "small_2"]
-    with pytest.raises(ConfigError, match=r"^shapes: a model is checked for one shape and one capacity of a state at a"):
+    with pytest.raises(
+        ConfigError, match=r"^shapes: a model is checked for one shape and one capacity of a state at a"
+    ):
         gputune.check(model, shapes={"n": [1, 2]})
     assert gputune.check(model, shapes={"n": 2}).runs
 

@@ -1,6 +1,7 @@
 """Test that the oracle multiplies bytes without saturating, and floats without rounding, whatever the processor."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -87,9 +88,9 @@ def test_an_oracle_with_optimisations_multiplies_bytes_exactly(tmp_path: Path) -
 
 def test_an_oracle_rounds_no_factor_of_weights_of_a_few_bits(tmp_path: Path) -> None:
     inputs, attributes = product(64, 24, 4, 32)
-    found = []
+    found: list[Any] = []
     for level in (0, 4):
         model, given = model_of("MatMulNBits", inputs, attributes | {"accuracy_level": level}, "y")
         onnx.save(model, tmp_path / "model.onnx")
         found.append(Oracle(tmp_path / "model.onnx").run(given)["y"])
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])

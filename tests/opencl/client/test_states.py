@@ -1,6 +1,7 @@
 """Compare what contexts remember over many steps with onnxruntime, whose outputs are given back to it by hand."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_steps_run_beside_the_caller_in_their_order(opened: Context, state: Stat
 
 def test_a_group_says_what_its_states_hold(bench: KernelBench, opened: Context, state: State) -> None:
     with load_group([opened.path], bench.backend.identity.name) as group:
-        with group["decoder/8 of 40"].open_state() as made:
+        with closing(group["decoder/8 of 40"].open_state()) as made:
             assert group.memory.states == made.nbytes == state.nbytes
         assert group.memory.states == 0
 

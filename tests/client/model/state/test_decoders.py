@@ -110,12 +110,14 @@ def test_records_say_what_a_step_adds(tmp_path: Path) -> None:
     }
 
 
-def test_there_is_a_graph_for_each_capacity(tmp_path: Path) -> None:
+def test_there_is_a_graph_for_each_capacity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make, shapes, _ = DECODERS["attention"]
     path = tmp_path / "model.onnx"
     onnx.save(make(), path)
     given = [{**shapes, "sequence_length": (tokens,)} for tokens in (1, 4)]
-    graphs = read_graphs([ModelFile(path, given, {}, (StateChoice(8), StateChoice(16)))])
+    with caplog.at_level("INFO"):
+        graphs = read_graphs([ModelFile(path, given, {}, (StateChoice(8), StateChoice(16)))])
+    assert [text for text in caplog.messages if text.startswith("--state")] == caplog.messages[:1]
     assert [graph.name.split("_")[-2:] for graph in graphs] == [["1", "8"], ["1", "16"], ["4", "8"], ["4", "16"]]
     found = [graph.states for graph in graphs if graph.states is not None]
     assert [(one.tokens, one.capacity) for one in found] == [(1, 8), (1, 16), (4, 8), (4, 16)]
