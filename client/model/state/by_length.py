@@ -1,6 +1,6 @@
 """Compute at any length of the past what shapes alone decide."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -45,7 +45,7 @@ class ByLength:
     def work(self, names: Collection[str]) -> tuple[int, int]:
         """Return how many nodes compute some of them, and the bytes of all results at the longest past."""
         steps = self._needed(names)
-        if self._growing.written & self._read(names):
+        if any(name not in self._forms for name in self._growing.written & self._read(names)):
             return MANY, 0
         return len(steps), sum(self._constants[name].nbytes for step in steps for name in step.node.output if name)
 
@@ -54,6 +54,12 @@ class ByLength:
         return {*names, *(name for step in self._needed(names) for name in step.node.input)}
 
     def _in_functions(self, past: int) -> dict[str, Array]:
+        """Return the constants in functions at a length. Raises ModelError."""
+        if len(self._forms) == len(self._growing.written):
+            return {name: form(past) for name, form in self._forms.items()}
+        return self._imported(past)
+
+    def _imported(self, past: int) -> dict[str, Array]:
         """Return the constants in functions at a length, for which the model is imported. Raises ModelError."""
         if past not in self._written:
             constants = self._growing.importing(past).constants
@@ -63,6 +69,21 @@ class ByLength:
                 )
             self._written[past] = {name: constants[name] for name in self._growing.written}
         return self._written[past]
+
+    @cached_property
+    def _forms(self) -> Mapping[str, Callable[[int], Array]]:
+        """How constants in functions follow from the length: whole numbers that rise by the same step, such as sizes,
+        or the beginning of the longest one, such as numbers of rows. Others are left out."""
+        first, longest = self._growing.first, self._growing.longest
+        places = sorted({first, first + 1, (first + longest) // 2, longest - 1, longest})
+        self._written[longest] = {name: self._constants[name] for name in self._growing.written}
+        found = {past: self._imported(past) for past in places}
+        forms = {}
+        for name in self._growing.written:
+            form = _form({past: found[past][name] for past in places})
+            if form is not None:
+                forms[name] = form
+        return forms
 
     def _follows(self, step: Visited) -> bool:
         """Return whether the results of a node depend on the length."""
@@ -99,3 +120,25 @@ class ByLength:
     @cached_property
     def _path(self) -> str:
         return str(self._growing.imported.path)
+
+
+def begins(value: Array, last: Array) -> bool:
+    """Return whether a value is the beginning of the longest one along all axes."""
+    return value.ndim == last.ndim and np.array_equal(value, last[tuple(map(slice, value.shape))], equal_nan=False)
+
+
+def _form(values: Mapping[int, Array]) -> Callable[[int], Array] | None:
+    """Return what a constant is at any length, by its values at some; None if it is neither of the forms."""
+    low, high = min(values), max(values)
+    start, last = values[low], values[high]
+    slopes = [(size - own) // (high - low) for size, own in zip(last.shape, start.shape, strict=True)]
+
+    def beginning(past: int) -> Array:
+        return last[tuple(slice(size - slope * (high - past)) for size, slope in zip(last.shape, slopes, strict=True))]
+
+    def rising(past: int) -> Array:
+        return start + (last - start) // (high - low) * (past - low)
+
+    forms = [beginning, rising] if last.dtype.kind in "iu" and start.shape == last.shape else [beginning]
+    right = (form for form in forms if all(np.array_equal(form(past), value) for past, value in values.items()))
+    return next(right, None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array
-from gputune.client.model.state.by_length import ByLength
+from gputune.client.model.state.by_length import ByLength, begins
 from gputune.client.model.state.growing import Growing
 from gputune.client.model.state.writing import Writing
 
@@ -148,11 +148,6 @@ class Lookups:
             table[past][tuple(map(slice, value.shape))] = value
         log.debug(f"--state: {what!r} becomes a table of {table.nbytes} bytes")
         return self._writing.op("Gather", [self._writing.value(table), self._writing.single()], axis=0)
-
-
-def begins(value: Array, last: Array) -> bool:
-    """Return whether a value is the beginning of the longest one along all axes."""
-    return value.ndim == last.ndim and np.array_equal(value, last[tuple(map(slice, value.shape))], equal_nan=False)
 
 
 def _ends(value: Array, last: Array, axis: int) -> bool:

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 
 from gputune.client.model.graph import Array
+from gputune.client.model.state.by_length import begins
 from gputune.client.model.state.conversion import Conversion, NotApart
-from gputune.client.model.state.lookups import begins
 
 PARTIAL = "it takes a part of the rows of the past that is neither their end nor their beginning"
 UNKNOWN = "it takes rows of the past that are not known before it runs"

@@ -11,10 +11,11 @@ import pytest
 from gputune.client.context.verifying.steps import Arrays, Steps
 from gputune.client.errors import VerificationError
 from gputune.client.model.graphs import read_graphs
-from gputune.client.model.importer import load
+from gputune.client.model.importer import import_nodes, load
 from gputune.client.model.model_files import ModelFile, StateChoice
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.state import Decoder, Stateful, lookups, with_state
+from gputune.client.model.state import decoder as decoder_module
 from gputune.runtime.context.records import TensorRecord
 from tests.strategies.decoders import BATCH, DECODERS, prefix
 
@@ -65,6 +66,16 @@ def test_samples_of_lengths_are_enough(name: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(lookups, "ALL_BYTES", 0)
     decoder = decoder_of(name, 1, tmp_path, capacity=40)
     assert "logits" in steps_of(decoder, tmp_path).verify(Oracle(tmp_path, decoder.model).run)
+
+
+@pytest.mark.parametrize("name", ["fused", "grouped"])
+def test_a_larger_capacity_takes_no_more_imports(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[int] = []
+    monkeypatch.setattr(decoder_module, "import_nodes", lambda *given: imported.append(1) or import_nodes(*given))
+    decoder_of(name, 1, tmp_path)
+    count = len(imported)
+    decoder_of(name, 1, tmp_path, capacity=2 * CAPACITY)
+    assert len(imported) == 2 * count
 
 
 def test_a_prefix_without_a_past_is_that_of_exact_lengths(tmp_path: Path) -> None:
