@@ -47,9 +47,17 @@ class TestDimensions:
             ("N,3,320,w", "x=1,3,320,224"),
             ("N,16,h,w", "x=1,16,128,128"),
             ("N,3", "x=1,3"),
+            ("batch,seq", "x=1,128"),
+            ("b,s,64", "x=1,128,64"),
+            ("sequence_length,batch,8", "x=128,1,8"),
+            ("n", "x=1"),
+            ("time", "x=128"),
+            ("batch_size,1,samples", "x=1,1,128"),
         ],
     )
-    def test_pictures_are_proposed_as_large_as_pictures_are(self, tmp_path: Path, shape: str, example: str) -> None:
+    def test_sizes_are_proposed_that_pictures_texts_and_signals_have(
+        self, tmp_path: Path, shape: str, example: str
+    ) -> None:
         path = save(build(f"(float[{shape}] x) => (float[{shape}] y)", "y = Relu(x)"), tmp_path)
         assert refusal(path).endswith(f"give them, e.g. --input_dimensions {example}")
 
@@ -104,21 +112,6 @@ class TestSymbols:
     def test_what_is_still_missing_is_named(self, tmp_path: Path, given: Given, said: str) -> None:
         path = save(build("(float[n,3,h,w] x) => (float[n,3,h,w] y)", "y = Relu(x)"), tmp_path)
         assert refusal(path, given).endswith(said)
-
-    @pytest.mark.parametrize(
-        ("shape", "example"),
-        [
-            ("batch,seq", "x=1,128"),
-            ("b,s,64", "x=1,128,64"),
-            ("sequence_length,batch,8", "x=128,1,8"),
-            ("n", "x=1"),
-            ("time", "x=128"),
-            ("batch_size,1,samples", "x=1,1,128"),
-        ],
-    )
-    def test_texts_and_signals_are_proposed_with_a_length(self, tmp_path: Path, shape: str, example: str) -> None:
-        path = save(build(f"(float[{shape}] x) => (float[{shape}] y)", "y = Relu(x)"), tmp_path)
-        assert refusal(path).endswith(f"give them, e.g. --input_dimensions {example}")
 
     def test_inputs_are_the_example_where_they_are_as_few(self, tmp_path: Path) -> None:
         model = build("(float[n,4] a, float[2,4] b, float[n,m] c) => (float[n,4] y)", "y = Sum(a, b, c)")

@@ -54,12 +54,6 @@ def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(draw(st.integers(1, 3)), groups * seen, size), body, weights)
 
 
-@settings(max_examples=15)
-@given(model=convolutions())
-def test_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
-    assert_agrees(model, lowered(model))
-
-
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize(
     ("op", "size", "kernel", "dilations", "strides"),
@@ -125,12 +119,6 @@ def transposed_convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(draw(st.integers(1, 2)), groups * seen, size), body, weights)
 
 
-@settings(max_examples=15)
-@given(model=transposed_convolutions())
-def test_transposed_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
-    assert_agrees(model, lowered(model))
-
-
 @st.composite
 def poolings(draw: st.DrawFn) -> onnx.ModelProto:
     axes = draw(st.integers(1, 2))
@@ -151,12 +139,6 @@ def poolings(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(2, 3, size), f"y = {op}<{attributes}>(x)", opset=opset, ir_version=10)
 
 
-@settings(max_examples=15)
-@given(model=poolings())
-def test_poolings(lowered: Lowered, model: onnx.ModelProto) -> None:
-    assert_agrees(model, lowered(model))
-
-
 @st.composite
 def products(draw: st.DrawFn) -> onnx.ModelProto:
     rows, depth, columns = (draw(st.sampled_from([1, 2, 3, 5, 7, 17, 31])) for _ in range(3))
@@ -172,9 +154,16 @@ def products(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"(float[{dims(rows, depth)}] x) => (float[a,b] y)", body, weights)
 
 
+WINDOWS = {each.__name__: each() for each in (convolutions, transposed_convolutions, poolings, products)}
+
+
+@pytest.mark.parametrize("models", WINDOWS.values(), ids=WINDOWS)
 @settings(max_examples=15)
-@given(model=products())
-def test_products(lowered: Lowered, model: onnx.ModelProto) -> None:
+@given(data=st.data())
+def test_windows_and_products(
+    lowered: Lowered, models: st.SearchStrategy[onnx.ModelProto], data: st.DataObject
+) -> None:
+    model = data.draw(models)
     assert_agrees(model, lowered(model))
 
 
