@@ -137,7 +137,7 @@ def _form(values: Mapping[int, Array]) -> Callable[[int], Array] | None:
         return last[tuple(slice(size - slope * (high - past)) for size, slope in zip(last.shape, slopes, strict=True))]
 
     def rising(past: int) -> Array:
-        return start + (last - start) // (high - low) * (past - low)
+        return np.asarray(start + (last - start) // (high - low) * (past - low))
 
     forms = [beginning, rising] if last.dtype.kind in "iu" and start.shape == last.shape else [beginning]
     right = (form for form in forms if all(np.array_equal(form(past), value) for past, value in values.items()))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -70,12 +71,12 @@ def test_samples_of_lengths_are_enough(name: str, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["fused", "grouped"])
 def test_a_larger_capacity_takes_no_more_imports(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported: list[int] = []
-    monkeypatch.setattr(decoder_module, "import_nodes", lambda *given: imported.append(1) or import_nodes(*given))
+    importing = mock.Mock(side_effect=import_nodes)
+    monkeypatch.setattr(decoder_module, "import_nodes", importing)
     decoder_of(name, 1, tmp_path)
-    count = len(imported)
+    count = importing.call_count
     decoder_of(name, 1, tmp_path, capacity=2 * CAPACITY)
-    assert len(imported) == 2 * count
+    assert importing.call_count == 2 * count
 
 
 def test_a_prefix_without_a_past_is_that_of_exact_lengths(tmp_path: Path) -> None:
