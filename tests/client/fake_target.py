@@ -25,6 +25,7 @@ from gputune.server.protocol.messages import (
     FeaturesProven,
     FreeBuffers,
     FreeContexts,
+    FreeStates,
     Hello,
     LoadContext,
     Ping,
@@ -32,6 +33,7 @@ from gputune.server.protocol.messages import (
     Progress,
     Proof,
     ProveFeatures,
+    ResetState,
     UploadBuffer,
     Welcome,
 )
@@ -62,7 +64,7 @@ def plain_answer(connection: int, request: Any) -> Any:
             return Pong()
         case UploadBuffer():
             return BufferReady(1000 * connection + len(bytes(request.data)))
-        case FreeBuffers() | FreeContexts():
+        case FreeBuffers() | FreeContexts() | FreeStates() | ResetState():
             return Done()
         case ProfileKernel():
             return Profiled(tuple(ok() for _ in request.variants), request.variants[0].number, b"binary", None, {}, {})
