@@ -33,7 +33,7 @@ DATA = X.tobytes()
 def load(target: FakeTarget, tmp_path: Path) -> Callable[[TargetClient], RemoteExecutor]:
     """Return a graph of a target that keeps states, and gives outputs of zeros."""
     target.server["states"] = True
-    outputs = {"y": DATA, "twice the length": bytes(4)}
+    outputs: dict[str, Any] = {"y": DATA, "twice the length": bytes(4)}
 
     def answer(connection: int, request: Any) -> Any:
         if isinstance(request, OpenState):
