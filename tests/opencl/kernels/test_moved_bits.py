@@ -1,6 +1,6 @@
 """Test that kernels which only move elements keep every bit of any type, also those of each NaN."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.move import move
 from gputune.kernels.ops.scatter import at_points
 from gputune.kernels.ops.transpose import TransposeProblem
+from gputune.kernels.space import Configuration
 from tests.kernels.difficult import DIFFICULT
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.opencl.conftest import TOGETHER, KernelBench
@@ -52,7 +53,7 @@ CASES = [
 ]
 
 
-def tried(bench: KernelBench, op: str, problem: Any) -> Sequence[Mapping[str, int]]:
+def tried(bench: KernelBench, op: str, problem: Any) -> Sequence[Configuration]:
     family = family_of(op)
     return [family.default(problem, bench.limits), *family.starters(problem, bench.limits)][:3]
 
