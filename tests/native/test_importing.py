@@ -14,7 +14,10 @@ from gputune.runtime.native.binding import Device, Graph
 from gputune.runtime.native.counting import tensor_counters
 from gputune.runtime.native.memory import Memory
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, doubling_context
-from tests.native.importing import UNIFIED, Answers, Importing, dma_buf, importing_library
+from tests.native.importing import UNIFIED, Answers, Importing, dma_buf
+from tests.native.test_importers import fake
+
+__all__ = ["fake"]
 
 pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 KHR = "cl_khr_external_memory", "cl_khr_external_memory_dma_buf"
@@ -44,11 +47,6 @@ LIKE_A_PAGE: Answers = UNIFIED | {0x101D: 128}
 Make = Callable[[Device], contextlib.AbstractContextManager[Memory]]
 READ, WRITE, END = 1, 2, 4
 """Flags of which a dma-buf's exporter is told."""
-
-
-@pytest.fixture(scope="module")
-def fake(c_compiler: str) -> Importing:
-    return Importing(importing_library())
 
 
 def reason_of(memory: Memory, name: str) -> str:

@@ -12,7 +12,9 @@ from gputune.runtime.native.memory import Array
 from tests.native.compiling import OPTIMISED, SOURCES, compiled, sanitizers
 from tests.native.failures import FAILURES
 from tests.native.fake import ELEMENTS, NBYTES, STAGES, Fake, doubling_context
+from tests.native.test_descriptors import fake
 
+__all__ = ["fake"]
 LENDING = (*OPTIMISED, "-shared", f"-DLEAST_LENT={NBYTES}", *sanitizers())
 MOST_LENT = 8
 COMMAND_BUFFERS, RECORDABLE_QUEUES, SLOW_NS, DECIDED = 1, 2, 1_000_000, 30
@@ -23,15 +25,6 @@ KNOWN = {"FAKE_PLATFORM": "Portable Computing Language", "FAKE_NAME": "pthread-f
 def lends(c_compiler: str) -> Native:
     """Provide the library with arrays of one row as large ones."""
     return Native(compiled("libgputune_lends.so", SOURCES, LENDING))
-
-
-@pytest.fixture(scope="module")
-def fake(native: Native) -> Iterator[Fake]:
-    made = Fake()
-    made.is_cpu(True)
-    yield made
-    made.is_cpu(False)
-    assert made.alive == 0
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.lowering.layouts import device_shape
 from gputune.client.model.reference import evaluate
 from tests.client import models
+from tests.client.model.test_parts import in_onnxruntime
 from tests.strategies.graphs.comparing import differing, mixed
 
 EVERY = ChosenOutputs(every=True)
@@ -29,17 +29,6 @@ def imported(model: onnx.ModelProto) -> Graph:
 
 def chosen(text: str, *graphs: Graph) -> list[tuple[str, ...]]:
     return [graph.outputs for graph in ChosenOutputs.parse(False, text).of(graphs)]
-
-
-def in_onnxruntime(model: onnx.ModelProto, names: list[str], x: models.Array) -> dict[str, models.Array]:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(copy.SerializeToString(), options, ["CPUExecutionProvider"])
-    return dict(zip(names, session.run(names, {"x": x}), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(1000, 1024))
@@ -87,7 +76,7 @@ def test_a_tensor_that_would_be_fused_away_is_kept() -> None:
     assert "c" not in {each.output for each in fused.operations}
     assert len(kept.operations) > len(fused.operations)
     x = np.random.default_rng(1).standard_normal((1, 3, 9, 7)).astype(np.float32)
-    got, want = evaluate(kept, {"x": x}), in_onnxruntime(model, ["y", "c"], x)
+    got, want = evaluate(kept, {"x": x}), in_onnxruntime(model, ["y", "c"], {"x": x})
     np.testing.assert_allclose(got["c"], want["c"], atol=1e-5)
     np.testing.assert_allclose(got["y"], want["y"], atol=1e-5)
     assert [output.name for output in lower(*EVERY.of([graph])).outputs] == ["y", "r"], "fused as without it"
