@@ -26,12 +26,6 @@ def fake(native: Native) -> Iterator[Fake]:
 
 
 @pytest.fixture
-def device(native: Native, fake: Fake) -> Iterator[Device]:
-    with native.device(opencl=str(fake.path)) as device:
-        yield device
-
-
-@pytest.fixture
 def graph(native: Native, device: Device, tmp_path: Path) -> Iterator[Graph]:
     with native.open(doubling_context(tmp_path / "a.bin")) as file, device.load(file) as graph:
         yield graph

@@ -1,7 +1,5 @@
 """Test that Python gets the records of inferences in C as they are made, with what its observers measure."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +7,16 @@ import pytest
 
 from gputune.core.errors import CannotMark
 from gputune.runtime.contexts.recording import NativeMarks, NativeRecorder
-from gputune.runtime.native.binding import Device, File, Native
+from gputune.runtime.native.binding import Device, File
 from gputune.runtime.profiling.levels import Level
 from gputune.runtime.profiling.records import LoggedInference, StateSample
 from gputune.runtime.profiling.turns import in_turns
 from tests.native.failures import FAILURES
-from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+from tests.native.fake import ELEMENTS, STAGES, Fake
 from tests.native.test_events import NAMES
+from tests.native.test_profile import device, file
+
+__all__ = ["device", "file"]
 
 ONES = np.ones(ELEMENTS, np.float32)
 
@@ -34,18 +35,6 @@ class Observing:
 
     def results(self) -> dict[str, float]:
         return {"noted": float(len(self.noted))}
-
-
-@pytest.fixture
-def file(native: Native, tmp_path: Path) -> Iterator[File]:
-    with native.open(doubling_context(tmp_path / "a.bin")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def device(native: Native, fake: Fake, file: File) -> Iterator[Device]:
-    with native.device(file, opencl=str(fake.path)) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(("level", "columns"), [("basic", 0), ("detailed", 2), ("qhas", 4)])

@@ -12,6 +12,9 @@ from gputune.core.errors import LimitExceeded
 from gputune.runtime.native.binding import Device, File, Native
 from tests.native.failures import FAILURES
 from tests.native.fake import CPU, DEVICE, ELEMENTS, STAGES, Fake, doubling_context
+from tests.native.test_profile import device
+
+__all__ = ["device"]
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
 OPEN = 2
@@ -38,12 +41,6 @@ def is_cpu(fake: Fake, request: pytest.FixtureRequest) -> Iterator[bool]:
 @pytest.fixture
 def file(native: Native, tmp_path: Path, is_cpu: bool) -> Iterator[File]:
     with native.open(doubling_context(tmp_path / "a.bin", device=CPU if is_cpu else DEVICE)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def device(native: Native, fake: Fake, file: File) -> Iterator[Device]:
-    with native.device(file, opencl=str(fake.path)) as opened:
         yield opened
 
 
