@@ -43,19 +43,20 @@ def _help_text() -> str:
         f"=== gputune {' '.join(words)}".rstrip()
         + "\n"
         + runner.invoke(cli, [*words, "--help"], terminal_width=WIDTH).output
-        for words in _commands(cli)
+        for words, _ in commands()
     )
     return "\n".join("\n".join(line.rstrip() for line in text.splitlines()) + "\n" for text in shown)
 
 
-def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
-    yield words
+def commands(command: click.Command = cli, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield each command with the words that call it, a group before the commands below it."""
+    yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from _commands(inner, *words, name)
+            yield from commands(inner, *words, name)
 
 
 def config_keys() -> str:

@@ -127,11 +127,6 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
     assert not ran.context.exists()
 
 
-@pytest.mark.parametrize("group", ["performance-cache", "power"])
-def test_groups_tell_all_of_what_their_commands_do(gputune: Gputune, group: str) -> None:
-    assert "..." not in gputune(group, "--help").out.partition("Commands:")[2]
-
-
 def test_a_group_alone_shows_its_commands(gputune: Gputune) -> None:
     ran = gputune("performance-cache")
     assert (ran.code, ran.out) == (2, "")

@@ -22,6 +22,8 @@ from stress.native import files
 from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
+from tests.native.fake import doubling_context
+from tests.onnxruntime.models import save_in_parts
 
 
 @pytest.fixture
@@ -101,6 +103,13 @@ def test_of_an_onnx_file_the_group_of_all_its_contexts(gputune: Gputune, three: 
         assert shown["group"]["arena_bytes"] == list(group.memory.arenas) == [1024, 512, 128]
     assert "graph 'large' of both.1: max_spill_fill_size 1152 bytes" in ran.out
     assert "  EPContext node 'main', main: max_size " in ran.out
+
+
+def test_of_a_model_in_parts_how_much_is_not_in_its_context(gputune: Gputune, tmp_path: Path) -> None:
+    model = save_in_parts(tmp_path / "model.onnx", doubling_context(tmp_path / "parts.bin", ("one", "two")))
+    ran = gputune("context-binary-utility", "--context_binary", model)
+    assert ran.code == 0 and "a model in parts: its other 3 nodes run in onnxruntime" in ran.out
+    assert "EPContext node 'two': max_size" in ran.out
 
 
 @pytest.mark.slow

@@ -20,8 +20,7 @@ from gputune.client.options.files import (
     OutputFolder,
     SearchedFolder,
 )
-from tests.client import models
-from tests.client.cli.command_tree import commands
+from tables.interface import commands
 from tests.client.commands import Gputune, read_json
 
 ROLES = (DeviceName, FileText, InputFile, OutputFile, OutputFolder, SearchedFolder)
@@ -133,32 +132,3 @@ def test_outputs_that_are_not_there_yet_are_compared_by_their_paths(gputune: Gpu
     )
     assert (ran.code, "are one file" in ran.last_line) == (2, True), ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
-
-
-def test_an_output_is_not_the_folder_of_another(gputune: Gputune, tmp_path: Path) -> None:
-    for outer, inner in (("--summary_json", "--profile"), ("--profile", "--summary_json")):
-        ran = gputune("net-run", outer, tmp_path / "new", inner, tmp_path / "new" / "below" / "x.json")
-        assert (ran.code, "cannot be a file: it is the folder of" in ran.last_line) == (2, True), ran.err
-
-
-def test_a_recording_is_an_input(gputune: Gputune, tmp_path: Path) -> None:
-    (tmp_path / "conv.jsonl.gz").touch()
-    for device in (tmp_path, tmp_path / "conv.jsonl.gz"):
-        asked = ("--device", f"replay:{device}", "--summary_json", tmp_path / "conv.jsonl.gz")
-        for command in ("context-binary-generator", "net-run", "throughput-net-run", "compare"):
-            ran = gputune(command, *asked)
-            assert (ran.code, "would overwrite --device" in ran.last_line) == (2, True), ran.err
-
-
-def test_inputs_of_a_verification_are_inputs(gputune: Gputune, tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text(f"x:={tmp_path / 'x.raw'}\n")
-    (tmp_path / "x.raw").touch()
-    model = models.save(models.conv_relu_gemm(), tmp_path)
-    asked = ("--model", model, "--binary_file", tmp_path / "m", "--verify", "--input_list", tmp_path / "list.txt")
-    ran = gputune("context-binary-generator", *asked, "--summary_json", tmp_path / "x.raw")
-    assert (ran.code, "would overwrite a file of --input_list," in ran.last_line) == (2, True), ran.err
-
-
-def test_what_has_nothing_to_lose_may_be_named_twice(gputune: Gputune, tmp_path: Path) -> None:
-    ran = gputune("net-run", "--summary_json", "/dev/null", "--profile", "/dev/null")
-    assert "--retrieve_context is missing" in ran.last_line

@@ -7,16 +7,11 @@ from importlib.metadata import version
 import pytest
 from click.testing import CliRunner
 
-from gputune.client.cli.context_binary_generator import command as generator
 from gputune.client.cli.main import COMMANDS as MAIN_COMMANDS
 from gputune.client.cli.main import cli
-from tests.client.cli.command_tree import commands
+from tables.interface import commands
 
 COMMANDS = [words for words, _ in commands()]
-
-
-def test_nested_commands_are_among_them() -> None:
-    assert {(), ("net-run",), ("performance-cache", "explain"), ("farm", "tune"), ("power", "check")} <= {*COMMANDS}
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
@@ -30,21 +25,6 @@ def test_help_fits_80_columns(names: tuple[str, ...]) -> None:
 def test_every_command_has_a_version(names: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(cli, [*names, "--version"])
     assert (ran.exit_code, ran.output) == (0, f"gputune {version('gputune')}\n")
-
-
-def test_the_generators_help_begins_with_its_main_options() -> None:
-    shown = CliRunner().invoke(cli, ["context-binary-generator", "--help"]).output
-    listed = [line.split()[0].rstrip(",") for line in shown.splitlines() if line.startswith("  -")]
-    assert listed[:5] == ["--model", "--input_dimensions", "--tuning_effort", "--tuning_budget", "--target"]
-    assert listed[-2:] == ["-h", "--backend"], "forms of other vendors are last"
-    known = [max(parameter.opts, key=len) for parameter in generator.params]
-    assert sorted(listed) == sorted([*known, "-h"]), "each option has its place"
-
-
-def test_the_first_example_of_all_tunes_for_a_target() -> None:
-    shown = CliRunner().invoke(cli, ["--help"]).output
-    example, _, _ = shown.partition("# on the device again")
-    assert "gputune context-binary-generator" in example and "--target device:22598" in example
 
 
 LATE = (

@@ -64,13 +64,6 @@ def test_why_nothing_is_built_is_a_line(gputune: Gputune, monkeypatch: pytest.Mo
     assert (ran.code, ran.err) == (1, "error: the library for onnxruntime cannot be built: there is no C compiler\n")
 
 
-@pytest.mark.parametrize("words", [("onnxruntime",), ("onnxruntime", "build")], ids=" ".join)
-def test_the_help_has_the_lines_for_an_application(gputune: Gputune, words: tuple[str, ...]) -> None:
-    lines = [line.strip() for line in gputune(*words, "--help").out.splitlines()]
-    assert "gputune.onnxruntime.register()" in lines
-    assert "options.add_provider_for_devices(gputune.onnxruntime.devices(), {})" in lines
-
-
 def test_it_needs_no_onnxruntime(gputune: Gputune, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert gputune("onnxruntime", "build").code == 0

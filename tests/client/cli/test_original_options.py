@@ -60,11 +60,6 @@ def test_the_list_has_every_option_that_is_refused() -> None:
     assert set(NOT_TAKEN) == {(command, name) for command, options in REFUSALS.items() for name in options}
 
 
-def test_an_unknown_option_is_not_one_of_the_originals(gputune: Gputune) -> None:
-    ran = gputune("net-run", "--no_such_thing", "x")
-    assert ran.code == 2 and "there is no option" in ran.err and "original" not in ran.err
-
-
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_is_taken_or_refused(key: str) -> None:
     both = (GENERATOR_KEYS, run.KEYS)
@@ -74,14 +69,6 @@ def test_a_key_is_taken_or_refused(key: str) -> None:
     assert (key in taken) == (KEYS[key] != REFUSED)
     if KEYS[key] == REFUSED:
         assert all(key in keys.refused for keys in both)
-
-
-@pytest.mark.parametrize("command", ["context-binary-generator", "net-run"])
-def test_the_backend_can_only_be_the_one_that_there_is(gputune: Gputune, command: str) -> None:
-    ran = gputune(command, "--backend", "/sdk/lib/libQnnHtp.so")
-    assert ran.code == 2 and "'/sdk/lib/libQnnHtp.so' is not a backend of gputune" in ran.err
-    for name in ("/sdk/lib/libQnnGpu.so", "opencl"):
-        assert " is missing" in gputune(command, "--backend", name).err, "the backend itself is taken"
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ from tests.client import models
 from tests.client.commands import Gputune, config_file
 from tests.client.contexts import DEVICE, small_context
 from tests.client.viewer.made_up_profiles import NAMES
+from tests.native.fake import doubling_context
+from tests.native.stateful import stateful_context
+from tests.onnxruntime.models import save_in_parts
 from tests.runtime.profiling import made_up
 
 LINES = Path(__file__).with_name("wrong_calls.txt").read_text(encoding="utf-8").splitlines()
@@ -37,6 +40,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "list.txt").write_text("x:=x.raw\n")
     (made / "token").touch(0o600)
     (made / "token").write_text("a token of many characters")
+    (made / "conv.jsonl.gz").touch()
+    save_in_parts(made / "parts.onnx", doubling_context(made / "parts.bin", ("one", "two")))
+    (made / "parts.json").write_text('{"contexts": [{"path": "parts.onnx"}]}')
+    stateful_context(made / "state.bin", {"step": 1})
     (made / "elsewhere").mkdir()
     (made / "link").symlink_to("elsewhere")
     return made

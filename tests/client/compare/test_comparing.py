@@ -31,7 +31,6 @@ from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
 from tests.client.model.test_quantised import MATRIX, Given, model_of
-from tests.native.stateful import stateful_context
 from tests.waiting import becomes
 
 pytestmark = pytest.mark.slow  # each starts processes
@@ -267,7 +266,7 @@ def test_the_twin_of_a_context_rounds_and_stores_as_it_does(
     assert (precision.io_types, precision.kept) == ({"x": "float32"}, ("Relu",))
 
 
-def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune, tmp_path: Path) -> None:
+def test_contexts_of_other_models_are_refused(gputune: Gputune, tmp_path: Path) -> None:
     model, context = models.save(models.conv_relu_gemm(), tmp_path), small_context(tmp_path / "other.bin")
     ran = gputune("compare", "--model", model, "--retrieve_context", context, "--device", "null")
     assert ran.code == 3, ran.err
@@ -280,15 +279,6 @@ def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune,
     asked = ("compare", "--model", dynamic, "--retrieve_context", untuned, "--device", "null")
     ran = gputune(*asked, "--input_dimensions", "N=3")
     assert ran.code == 3 and re.search(r"\.bin takes x \[2, 4\], but .*onnx takes x \[3, 4\]", ran.last_line)
-    keeping = stateful_context(tmp_path / "state.bin", {"step": 1})
-    ran = gputune("compare", "--model", model, "--retrieve_context", keeping, "--device", "null")
-    assert ran.code == 2 and "state.bin keeps a state, and single inferences are compared" in ran.last_line
-    ran = gputune("compare", "--model", model, "--retrieve_context", tmp_path / "none.bin")
-    assert ran.code == 8 and "none.bin" in ran.last_line
-    ran = gputune("compare", "--model", model, "--chart", tmp_path / "gain.png")
-    assert ran.code == 2 and "gain.png" in ran.last_line and ".svg" in ran.last_line
-    ran = gputune("compare", "--model", model, "--retrieve_context", context, "--tuning_effort", "quick")
-    assert ran.code == 2 and "no effect on the context of --retrieve_context" in ran.last_line
 
 
 def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:

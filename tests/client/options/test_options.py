@@ -17,7 +17,7 @@ from gputune.client.options.command_line import given_of
 from gputune.client.options.config import CONFIGURED, KEYS, Config, GraphKeys, read_config
 from gputune.client.options.option import GROUPS
 from gputune.client.options.python import TUNE, given_by
-from tests.client.cli.command_tree import commands
+from tables.interface import commands
 
 PIN = {"Conv": {"A": 1, "B": 2}}
 NOTHING = object()

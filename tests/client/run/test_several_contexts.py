@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.lists import comma_separated
 from gputune.client.run.contexts import SHARES
@@ -123,12 +122,6 @@ def test_graphs_are_named_once_for_all_or_for_each(run: Run, lists: Any, tmp_pat
         ran = run("a.bin b.bin", *lists, *share, "--graph", given)
         assert ran.code == 0, ran.err
         assert [one["graph"] for one in read_json(tmp_path / "summary.json")["contexts"].values()] == chosen
-    ran = run("a.bin b.bin", *lists, *share, "--graph", "large,other")
-    assert ran.code == ConfigError.exit_code
-    assert "b.bin: there is no graph 'other'; the graphs are ['small', 'large', 'one, two']" in ran.last_line
-    ran = run("a.bin b.bin", *lists, *share, "--graph", "a,b,c")
-    assert ran.code == ConfigError.exit_code
-    assert "--graph: 3 names for 2 contexts; give one for all, or one for each" in ran.last_line
     assert run("a.bin", "--input_list", tmp_path / "one.txt", "--graph", "one, two").code == 0
 
 
@@ -148,37 +141,6 @@ def test_profiles_shared_buffers_and_counts_are_those_of_each(run: Run, lists: A
         assert all(counted["bytes_copied"] == 0 for counted in one["memory"]["last"].values())
 
 
-def test_every_context_needs_its_list(run: Run, tmp_path: Path) -> None:
-    for name in "ab":
-        small_context(tmp_path / f"{name}.bin")
-    one = tmp_path / "one.txt"
-    for options, told in (
-        (("--input_list", one), "--input_list: 1 for 2 of --retrieve_context"),
-        (("--input_list", f"{one},{one},{one}"), "--input_list: 3 for 2 of --retrieve_context"),
-        (("--input_list", f"{one},"), "--input_list: graph 'main' of context 'b' has inputs ('x')"),
-        ((), "--input_list: graph 'main' of context 'a' has inputs ('x')"),
-        (("--input_list", f'"{one},{one}'), "unexpected end of data"),
-    ):
-        ran = run("a.bin b.bin", *options)
-        assert (ran.code, told in ran.err) == (ConfigError.exit_code, True), ran.err
-    ran = run("a.bin", "--input_list", f"{one},{one}")
-    assert (ran.code, "--input_list: 2 for 1 of --retrieve_context" in ran.err) == (ConfigError.exit_code, True)
-
-
-def test_what_several_contexts_cannot_do_is_refused(run: Run, lists: Any, tmp_path: Path) -> None:
-    small_context(tmp_path / "a.bin")
-    for options in (("--target", "127.0.0.1:1"), ("--adb",)):
-        ran = run("a.bin a.bin", *lists, *options)
-        assert ran.code == ConfigError.exit_code
-        assert "--retrieve_context: a target runs one context, and there are 2" in ran.last_line
-    ran = run("a.bin", "--share_spill_fill")
-    assert ran.code == ConfigError.exit_code
-    assert "--share_spill_fill: only several contexts can share arenas, and there is one" in ran.last_line
-    ran = run("a.bin gone.bin", *lists)
-    assert ran.code == DeviceOrContextError.exit_code
-    assert "gone.bin cannot be read: No such file" in ran.last_line
-
-
 def test_a_path_with_a_comma_is_one_file_or_stands_in_quotes(gputune: Gputune, run: Run, tmp_path: Path) -> None:
     one = tmp_path / "one.txt"
     context = small_context(tmp_path / "a,b.bin")
@@ -188,8 +150,6 @@ def test_a_path_with_a_comma_is_one_file_or_stands_in_quotes(gputune: Gputune, r
     small_context(tmp_path / "c.bin")
     assert run("a,b.bin c.bin", "--input_list", f"{one},{one}").code == 0
     assert list(read_json(tmp_path / "summary.json")["contexts"]) == ["a,b", "c"]
-    ran = gputune("net-run", "--retrieve_context", f"{context.parent}/c.bin,,{context.parent}/c.bin")
-    assert (ran.code, "has a path that is empty" in ran.err) == (2, True)
 
 
 def test_files_of_the_same_name_get_numbers() -> None:
