@@ -16,19 +16,9 @@ def config(folder: Path, content: object) -> Path:
     return path
 
 
-def test_the_seeds_example_is_read(tmp_path: Path) -> None:
-    content = {"tuning_mode": True, "performance_cache_dir": "caches", "invalidate_performance_cache": False}
-    assert read_config(config(tmp_path, content)) == Config(True, Path("caches"), False)
-
-
 def test_a_target_that_is_no_address_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"config.json: target: 'phone' is not HOST:PORT"):
         read_config(config(tmp_path, {"target": "a:1,phone"}))
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_config(tmp_path / "nowhere.json")
 
 
 @pytest.mark.parametrize(

@@ -77,23 +77,3 @@ def test_a_key_that_both_files_have_is_an_error(tmp_path: Path) -> None:
 def test_sections_do_not_nest(tmp_path: Path, section: str) -> None:
     with pytest.raises(ConfigError, match=f"may not have sections of its own: {section}"):
         read_config(outer(tmp_path, {section: {}}))
-
-
-def test_the_effort_is_an_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="key 'tuning_effort' is refused: the effort is an option, --tuning_effort"):
-        read_config(written(tmp_path, {"tuning_effort": "quick"}))
-    with pytest.raises(ConfigError, match="did you mean 'tuning_effort'"):
-        read_config(written(tmp_path, {"tuning_efort": "quick"}))
-
-
-@pytest.mark.parametrize(
-    ("inner", "complaint"),
-    [
-        ({"tuning_mode": True}, "'tuning_mode' is refused: it is a key of context-binary-generator"),
-        ({"perf_hint": "high"}, "'perf_hint' is refused: clocks are an option, --perf_profile"),
-        ({"enable": True}, "unknown key 'enable'"),
-    ],
-)
-def test_net_run_refuses_keys_of_the_generator(tmp_path: Path, inner: object, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        read_file(outer(tmp_path, inner), KEYS)

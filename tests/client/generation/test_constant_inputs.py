@@ -38,15 +38,6 @@ def test_a_context_lacks_the_input_and_says_how_it_was_made(generate: Generate) 
     assert header.configuration["input_values"] == [{"sr": 16000}]
 
 
-def test_an_option_takes_precedence_over_the_config_file(generate: Generate) -> None:
-    for arguments, rate in (((), 8000), (("--input_value", "sr=16000"), 16000)):
-        ran = generate(*arguments, input_values={"sr": 8000})
-        assert ran.header.configuration["input_values"] == [{"sr": rate}]
-    for value, said in (("sr", "input_values must be"), ({"sr": "16000"}, "input_values: sr: '16000' is no value")):
-        ran = generate(input_values=value)
-        assert ran.code == 2 and said in ran.last_line
-
-
 def test_net_run_refuses_the_input_in_a_list(generate: Generate, gputune: Gputune, tmp_path: Path) -> None:
     context = generate("--input_value", "sr=16000").context
     np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))

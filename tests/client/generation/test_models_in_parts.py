@@ -64,12 +64,6 @@ def test_without_the_option_the_error_names_it(generate: Generate, tmp_path: Pat
     assert not (tmp_path / "output").exists()
 
 
-def test_the_config_file_asks_for_it_and_the_option_overrides_it(generate: Generate) -> None:
-    for options, code in (((), 0), (("--unsupported", "refuse"), 3)):
-        asked = generate("--input_dimensions", "n=1", *options, model=double_inside(), unsupported="host")
-        assert asked.code == code
-
-
 def test_each_choice_of_shapes_has_a_file(in_parts: Any, tmp_path: Path) -> None:
     """All name one context, in which equal weights are stored once."""
     ran = in_parts(dimensions=("n=1", "n=3"))

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gputune
-from gputune.client.errors import ConfigError, ModelError
+import gputune as api
 from gputune.client.generation.precision import mode_on
 from gputune.client.options.config import AskedPrecision
 from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
@@ -74,11 +73,6 @@ def test_a_model_in_float16_computes_in_it_if_the_device_can(
     assert not caplog.records
 
 
-def test_arguments_of_python_are_checked(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="keep_float32: there is no node or type of nodes 'Cov'"):
-        gputune.tune(model, output=tmp_path / "m", device="null", effort="none", keep_float32=["Cov"])
-
-
 @pytest.fixture
 def double_tail(tmp_path: Path) -> Path:
     body = "m = MatMul(x, w) d = Cast<to=11>(m) y = Mul(d, two)"
@@ -89,23 +83,12 @@ def double_tail(tmp_path: Path) -> Path:
 def test_float64_is_computed_in_float32_where_that_is_asked_for(
     generate: Generate, gputune: Gputune, double_tail: Path
 ) -> None:
-    """By the option that the refusal names, a key of the config file, or neither."""
+    """By the option that the refusal names."""
     refused = generate(model=double_tail)
     assert refused.code == 3 and "; instead: --float64 float32, which computes it in float32" in refused.last_line
     header = generate("--float64", "float32", model=double_tail).header
     assert header.configuration["float64"] == "float32" and header.graphs[0].outputs[0].dtype == "float32"
-    assert generate(model=double_tail, float64="float32").code == 0
-    assert generate("--float64", "refuse", model=double_tail, float64="float32").code == 3
+    checked = api.check(double_tail)
+    assert not checked.runs and "float64='float32', which computes it in float32" in checked.unsupported[0].instead
     assert gputune("model-check", double_tail).code == 9
     assert gputune("model-check", double_tail, "--float64", "float32").code == 0
-
-
-def test_float64_is_computed_in_float32_in_python(double_tail: Path, null_target: tuple[object, ...]) -> None:
-    _, target, _, token_file = map(str, null_target)
-    how: dict[str, Any] = {"output": double_tail.with_name("m.bin"), "target": target, "token_file": token_file}
-    checked = gputune.check(double_tail)
-    assert not checked.runs and "float64='float32', which computes it in float32" in checked.unsupported[0].instead
-    assert gputune.check(double_tail, float64="float32").runs
-    with pytest.raises(ModelError, match="instead: float64='float32', which computes it in float32"):
-        gputune.tune(double_tail, effort="none", **how)
-    assert gputune.tune(double_tail, effort="none", **how, float64="float32").graphs

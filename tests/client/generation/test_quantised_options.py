@@ -62,20 +62,13 @@ def test_a_context_is_exact_unless_a_node_is_an_exception(
         assert problems("model-check", content) == [] and content["quantised"] == told
 
 
-def test_floats_are_asked_for_by_option_key_or_argument(
+def test_floats_are_asked_for(
     generate: Generate, gputune: Gputune, mixed: Path, null_target: tuple[object, ...]
 ) -> None:
-    for made in (
-        generate("--quantised", "float", model=mixed),
-        generate(model=mixed, quantised="float"),
-        generate("--quantised", "float", model=mixed, quantised="exact"),
-    ):
-        assert made.header.configuration["quantised"] == "float" and rounds_less(made.header)
-        (told,) = quantised_graphs(made.header).values()
-        assert told == {
-            "rules": "float", "whole_numbers": {"QuantizeLinear": 1}, "exceptions": [], "steps": {}
-        }  # fmt: skip
-    assert generate("--quantised", "exact", model=mixed, quantised="float").header.configuration["quantised"] == "mixed"
+    made = generate("--quantised", "float", model=mixed)
+    assert made.header.configuration["quantised"] == "float" and rounds_less(made.header)
+    (told,) = quantised_graphs(made.header).values()
+    assert told == {"rules": "float", "whole_numbers": {"QuantizeLinear": 1}, "exceptions": [], "steps": {}}
     _, target, _, token_file = map(str, null_target)
     how: dict[str, Any] = {"output": mixed.with_name("m.bin"), "target": target, "token_file": token_file}
     assert api.tune(mixed, effort="none", quantised="float", **how).graphs

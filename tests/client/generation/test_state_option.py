@@ -5,9 +5,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-import gputune as api
-from gputune.client.errors import ConfigError
-from gputune.runtime.context.format import read_header
 from gputune.runtime.context.states import FIXED, StatePair, StateRecord
 from tests.client import models
 from tests.client.commands import Generate, Gputune
@@ -59,13 +56,6 @@ def test_without_it_nothing_is_remembered(generate: Generate) -> None:
     assert header.graphs[0].states is None and "states" not in header.requires
 
 
-def test_an_option_takes_precedence_over_the_config_file(generate: Generate) -> None:
-    for arguments, pair in (((), PAIRS[2]), (("--state", "h_0=hn_0"), PAIRS[0])):
-        assert generate(*arguments, state="c=cn").header.graphs[0].states == record(pair)
-    ran = generate(state=["c=cn"])
-    assert ran.code == 2 and "state must be a text" in ran.last_line
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -83,13 +73,6 @@ def test_an_option_takes_precedence_over_the_config_file(generate: Generate) -> 
 def test_what_is_no_pair_is_refused_in_a_line(generate: Generate, text: str, said: str) -> None:
     ran = generate("--state", *text.split(" "))
     assert ran.code == 2 and said in ran.last_line and not generate.folder.joinpath("output").exists()
-
-
-def test_python_has_it_as_an_argument(model: Path, tmp_path: Path) -> None:
-    made = api.tune(model, output=tmp_path / "a.bin", effort="none", device="null", state="c=cn")
-    assert read_header(made.path).graphs[0].states == record(PAIRS[2])
-    with pytest.raises(ConfigError, match=r"^state: 'c' is no pair IN=OUT"):
-        api.tune(model, output=tmp_path / "a.bin", effort="none", device="null", state="c;c=cn")
 
 
 def test_models_of_a_context_remember_alike(generate: Generate, tmp_path: Path) -> None:

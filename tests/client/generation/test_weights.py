@@ -2,16 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from onnx import parser
 from onnx.numpy_helper import from_array
 
-import gputune as api
 from gputune.client.context.memory.weights import LARGER, weight_bytes
-from gputune.client.errors import ConfigError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.report import sizes
@@ -27,31 +24,9 @@ def model(tmp_path: Path) -> Path:
     return models.save(models.conv_relu_gemm(), tmp_path)
 
 
-def test_the_option_comes_before_the_key(generate: Generate) -> None:
-    for options, config, compact in (
-        ((), {}, False),
-        ((), {"weights": "compact"}, True),
-        (("--weights", "packed"), {"weights": "compact"}, False),
-        (("--weights", "compact"), {"weights": "packed"}, True),
-    ):
-        header = generate(*options, **config).header  # type: ignore[arg-type]
-        assert bool(header.packing) is ("weights" in header.configuration) is compact
-    assert generate(weights="small").code == 2
-    assert generate("--weights", "small").code == 2
-
-
 def test_a_packed_context_is_as_it_was_before_there_were_others(generate: Generate) -> None:
     before = generate().context.read_bytes()
     assert generate("--weights", "packed").context.read_bytes() == before
-
-
-def test_the_argument_of_tune(model: Path, null_target: tuple[object, ...], tmp_path: Path) -> None:
-    _, target, _, token_file = map(str, null_target)
-    given: Any = {"target": target, "token_file": token_file, "output": tmp_path / "m.bin", "effort": "none"}
-    api.tune(model, **given, weights="compact")
-    assert read_header(tmp_path / "m.bin").packing
-    with pytest.raises(ConfigError, match="weights: there is no 'compct'; did you mean 'compact'"):
-        api.tune(model, **given, weights="compct")
 
 
 @pytest.mark.parametrize("form", ["packed", "compact"])

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from gputune.client.errors import ConfigError
 from gputune.client.options.viewer import Features, read_features
 
 SAMPLE = """{"features": {
@@ -21,8 +18,3 @@ def test_the_sample_of_the_original_is_read(tmp_path: Path) -> None:
 def test_what_is_left_out_is_as_in_the_original(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"features": {"runtrace": false}}')
     assert read_features(tmp_path / "config.json") == Features(False, False, True, False, True, True, False, False)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none.json cannot be read: No such file"):
-        read_features(tmp_path / "none.json")
