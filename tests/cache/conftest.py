@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from gputune.cache import TaskKey, TrialRecord, Validity, WinnerRecord
 from gputune.cache.schema import APPLICATION_ID, SCHEMAS
@@ -38,6 +39,20 @@ WINNER = WinnerRecord(
     trials={"ok": 2, "timeout": 1},
     rendered_sha256="c" * 64,
 )
+
+
+def run(*words: object) -> Result:
+    """Call `gputune performance-cache` with these words."""
+    from gputune.client.cli.cache.performance_cache import command  # the processes of test_processes.py need none
+
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def edit(path: Path, *statements: str) -> None:
+    """Change a cache behind its back."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def trial(number: int) -> TrialRecord:

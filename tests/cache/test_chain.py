@@ -1,7 +1,6 @@
 """Test choices for whole models in the store: stored, replaced, emptied, and refused if they are impossible."""
 
 import dataclasses
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from gputune.cache import ChainRecord, PerformanceCache, RecordError
 
-from .conftest import WINNER
+from .conftest import WINNER, edit
 
 OTHER = dataclasses.replace(WINNER, configuration={"MWG": 4})
 CHAIN = ChainRecord({"a" * 64: WINNER, "b" * 64: OTHER}, {"a" * 64: 12.5}, 3.25, {"contexts": 3, "gain": 1.02})
@@ -48,10 +47,7 @@ def test_invalidation_empties_it(path: Path) -> None:
 def test_a_malformed_one_is_none_with_a_warning(path: Path, statement: str) -> None:
     with PerformanceCache.open(path) as cache:
         cache.conclude_chain("x", CHAIN)
-    connection = sqlite3.connect(path)
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    edit(path, statement)
     with PerformanceCache.open(path) as cache:
         assert cache.chain_of("x") is None
         assert len(cache.warnings) == 1

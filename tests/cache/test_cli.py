@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from gputune.cache import CacheError, PerformanceCache, TrialRecord, tier_of
-from gputune.client.cli.cache.performance_cache import command
 from gputune.client.report.problems import words
 from gputune.kernels.chain import Step
 from stress import made_up_cache
 
+from . import conftest
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
 TIER = tier_of(VALIDITY.device_name, VALIDITY.compute_units)
@@ -32,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    result = conftest.run(*arguments)
     if result.exception is not None:
         raise result.exception
     return result.stdout
@@ -201,7 +200,7 @@ def test_malformed_rows_are_warned_of_on_standard_error(folder: Path) -> None:
     path = folder / TIER.file_name
     with PerformanceCache.open(path) as cache:
         cache._connection.execute("UPDATE trial SET samples_ns = 'x' WHERE configuration = '{\"MWG\":8}'")
-    result = CliRunner().invoke(command, ["show", str(path), "--task", TASK.digest, "--json"])
+    result = conftest.run("show", path, "--task", TASK.digest, "--json")
     assert result.exit_code == 0
     assert "warning: performance cache" in result.stderr
     assert len(json.loads(result.stdout)["tasks"][0]["all_trials"]) == 1

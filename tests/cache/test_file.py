@@ -24,7 +24,7 @@ from gputune.cache.schema import SCHEMA_VERSION, SCHEMAS
 from gputune.core.ownership import TRUSTED_FOLDERS
 from tests.waiting import PATIENCE_SECONDS
 
-from .conftest import FAILED, TASK, VALIDITY, WINNER, as_version, trial
+from .conftest import FAILED, TASK, VALIDITY, WINNER, as_version, edit, trial
 
 
 def make(path: Path) -> None:
@@ -35,13 +35,6 @@ def make(path: Path) -> None:
 
 def asides(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}.damaged-*"))
-
-
-def change(path: Path, statement: str) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
 
 
 def works(path: Path) -> None:
@@ -56,12 +49,12 @@ def works(path: Path) -> None:
         (lambda path: path.write_bytes(b"hello"), "not a database"),
         (lambda path: path.write_bytes(os.urandom(20_000)), "not a database"),
         (lambda path: os.truncate(path, 6000), "malformed"),
-        (lambda path: change(path, "DROP TABLE winner"), "tables"),
-        (lambda path: change(path, "ALTER TABLE trial ADD COLUMN x"), "tables"),
-        (lambda path: change(path, "PRAGMA user_version = 0"), "tables"),
-        (lambda path: change(path, "PRAGMA user_version = 1"), "tables"),
-        (lambda path: change(path, "PRAGMA user_version = -3"), "tables"),
-        (lambda path: change(path, "PRAGMA application_id = 7"), "not a performance cache"),
+        (lambda path: edit(path, "DROP TABLE winner"), "tables"),
+        (lambda path: edit(path, "ALTER TABLE trial ADD COLUMN x"), "tables"),
+        (lambda path: edit(path, "PRAGMA user_version = 0"), "tables"),
+        (lambda path: edit(path, "PRAGMA user_version = 1"), "tables"),
+        (lambda path: edit(path, "PRAGMA user_version = -3"), "tables"),
+        (lambda path: edit(path, "PRAGMA application_id = 7"), "not a performance cache"),
     ],
 )
 def test_a_damaged_file_is_set_aside(path: Path, damage: object, reason: str) -> None:
@@ -95,7 +88,7 @@ def in_schema(kind: str, name: str, table: str, sql: str) -> Callable[[Path], No
 def said_otherwise(table: str, before: str, after: str) -> Callable[[Path], None]:
     """Changes what the schema says of a table, whose rows stay."""
 
-    def change(path: Path) -> None:
+    def put(path: Path) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("PRAGMA writable_schema = ON")
         done = connection.execute(
@@ -106,24 +99,24 @@ def said_otherwise(table: str, before: str, after: str) -> Callable[[Path], None
         connection.execute("PRAGMA writable_schema = RESET")
         connection.close()
 
-    return change
+    return put
 
 
 EVIL = "AFTER INSERT ON generation BEGIN DELETE FROM trial; END"
 HOSTILE = {
-    "trigger": lambda path: change(path, f"CREATE TRIGGER evil {EVIL}"),
+    "trigger": lambda path: edit(path, f"CREATE TRIGGER evil {EVIL}"),
     "trigger of SQLite's": in_schema("trigger", "sqlite_evil", "generation", f"CREATE TRIGGER sqlite_evil {EVIL}"),
-    "view": lambda path: change(path, "CREATE VIEW v AS SELECT * FROM trial"),
+    "view": lambda path: edit(path, "CREATE VIEW v AS SELECT * FROM trial"),
     "view of SQLite's": in_schema("view", "sqlite_v", "sqlite_v", "CREATE VIEW sqlite_v AS SELECT 1"),
-    "virtual table": lambda path: change(path, "CREATE VIRTUAL TABLE v USING fts5(x)"),
+    "virtual table": lambda path: edit(path, "CREATE VIRTUAL TABLE v USING fts5(x)"),
     "virtual table of SQLite's": in_schema(
         "table", "sqlite_t", "sqlite_t", "CREATE VIRTUAL TABLE sqlite_t USING fts5(x)"
     ),
-    "table of SQLite's": lambda path: change(path, "ANALYZE"),
-    "index on an expression": lambda path: change(path, "CREATE INDEX i ON trial (upper(message))"),
-    "partial index": lambda path: change(path, "CREATE INDEX i ON trial (status) WHERE status = 'ok'"),
+    "table of SQLite's": lambda path: edit(path, "ANALYZE"),
+    "index on an expression": lambda path: edit(path, "CREATE INDEX i ON trial (upper(message))"),
+    "partial index": lambda path: edit(path, "CREATE INDEX i ON trial (status) WHERE status = 'ok'"),
     "another index": said_otherwise("trial_of", "status, ", ""),
-    "generated column": lambda path: change(path, "ALTER TABLE trial ADD COLUMN x AS (upper(message))"),
+    "generated column": lambda path: edit(path, "ALTER TABLE trial ADD COLUMN x AS (upper(message))"),
     "CHECK": said_otherwise("trial", "status TEXT NOT NULL", "status TEXT NOT NULL CHECK (random())"),
     "default": said_otherwise("generation", "begun_at REAL NOT NULL", "begun_at REAL NOT NULL DEFAULT (random())"),
     "affinity": said_otherwise("trial", "message TEXT", "message BLOB"),
@@ -154,7 +147,7 @@ def test_connections_run_nothing_of_a_schema(path: Path) -> None:
         assert cache._rows("PRAGMA trusted_schema") == [(0,)]
         assert cache._rows("PRAGMA cell_size_check") == [(1,)]
         if sys.version_info >= (3, 12):
-            change(path, f"CREATE TRIGGER evil {EVIL}")
+            edit(path, f"CREATE TRIGGER evil {EVIL}")
             cache.begin_generation("f", invalidate=False)
             assert len(cache.trials_of(TASK, VALIDITY)) == 80
 
@@ -349,8 +342,8 @@ def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     make(path)
-    change(path, "PRAGMA user_version = 7")
-    change(path, "CREATE TABLE news (x)")
+    edit(path, "PRAGMA user_version = 7")
+    edit(path, "CREATE TABLE news (x)")
     content = path.read_bytes()
     for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
         with pytest.raises(CacheError, match=r"newer gputune \(schema 7, this one reads 6\): update gputune"):

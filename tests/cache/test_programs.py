@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from gputune.cache import PerformanceCache
 from gputune.cache.programs import compiler_of, program_digest
-from gputune.client.cli.cache.performance_cache import command
 from gputune.core.launches import Launch, Stage
 from gputune.runtime.devices.discovery import NULL_REPORT
 
-from .conftest import as_version
-from .test_store import edit
+from .conftest import as_version, edit, run
 
 MINE, OTHERS = b"m" * 32, b"o" * 32
 
@@ -175,7 +172,7 @@ def test_who_compiles_is_in_the_digest(field: str) -> None:
 
 def test_verify_says_whose_programs_are(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def verify(*words: str) -> str:
-        ran = CliRunner().invoke(command, ["verify", str(kept), *words])
+        ran = run("verify", kept, *words)
         assert ran.exit_code == 0, ran.output
         return ran.output
 

@@ -11,17 +11,10 @@ import pytest
 
 from gputune.cache import CacheError, PerformanceCache
 
-from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+from .conftest import FAILED, TASK, VALIDITY, WINNER, edit, trial
 
 NEW_DRIVER = dataclasses.replace(VALIDITY, driver_version="3.2")
 OTHER_TASK = dataclasses.replace(TASK, op="Pool")
-
-
-def edit(path: Path, *statements: str) -> None:
-    with sqlite3.connect(path) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    connection.close()
 
 
 def test_trials_come_back_in_order_of_arrival_repeats_included(path: Path) -> None:

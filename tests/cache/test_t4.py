@@ -5,13 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
 from benchmarks.search import spaces
 from gputune.cache import PerformanceCache
-from gputune.client.cli.cache.performance_cache import command
 
-from .conftest import FAILED, TASK, VALIDITY, trial
+from .conftest import FAILED, TASK, VALIDITY, run, trial
 
 FIELDS = {"configuration", "objectives", "times", "invalidity", "correctness", "measurements"}
 
@@ -20,7 +17,7 @@ def test_each_task_is_a_document_of_the_published_form_that_our_own_bench_reads(
     path = tmp_path / "a.sqlite"
     with PerformanceCache.open(path) as cache:
         cache.store_trials(TASK, VALIDITY, [trial(16), trial(8), trial(16), FAILED])
-    result = CliRunner().invoke(command, ["export", str(path), "--format", "t4", "--output", str(tmp_path / "t4")])
+    result = run("export", path, "--format", "t4", "--output", tmp_path / "t4")
     assert "wrote 1 files" in result.output
     (file,) = (tmp_path / "t4").iterdir()
     content: Any = json.loads(gzip.decompress(file.read_bytes()))

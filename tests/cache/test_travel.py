@@ -1,22 +1,18 @@
 """Test measurements that leave a file and come back: exports, repeated imports, and winners that disagree."""
 
 import base64
-import contextlib
 import dataclasses
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from gputune.cache import PLACES, CacheError, ChainRecord, PerformanceCache, WinnerRecord
 from gputune.cache.exchange import from_json, to_json
-from gputune.client.cli.cache.performance_cache import command
 from gputune.client.errors import Overwrites
 
-from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+from .conftest import FAILED, TASK, VALIDITY, WINNER, edit, run, trial
 
 OPEN_CLIP = dataclasses.replace(TASK, problem={"clip": [float("-inf"), 6.0], "n": 3})
 CHAIN = ChainRecord({TASK.digest: WINNER}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1})
@@ -34,10 +30,6 @@ def filled(path: Path, winner: WinnerRecord = WINNER) -> Path:
 def contents(path: Path) -> Any:
     with PerformanceCache.open_readonly(path) as cache:
         return cache.contents()
-
-
-def run(*words: object) -> Any:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 def test_an_export_comes_back_equal(tmp_path: Path) -> None:
@@ -98,8 +90,7 @@ def test_programs_of_merged_files_are_left_out_and_own_ones_stay(tmp_path: Path)
 
 def test_a_chain_without_a_digest_is_left_out_with_a_warning(tmp_path: Path) -> None:
     path = filled(tmp_path / "a.sqlite")
-    with contextlib.closing(sqlite3.connect(path)) as file, file:
-        file.execute("UPDATE chain SET digest = x'00ff'")
+    edit(path, "UPDATE chain SET digest = x'00ff'")
     result = run("export", path, "--output", tmp_path / "e.json")
     assert result.exit_code == 0, result.output
     assert "skipped 1 malformed chains, the first because digest is b'" in result.output

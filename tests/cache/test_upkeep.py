@@ -6,22 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from gputune.cache import PerformanceCache, Validity
 from gputune.cache.lookup import Change, Earlier, look_up
 from gputune.cache.upkeep import beyond_size, differences, not_changed_for
-from gputune.client.cli.cache.performance_cache import command
 from gputune.client.errors import ConfigError
 
-from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+from .conftest import FAILED, TASK, VALIDITY, WINNER, run, trial
 
 OTHER = dataclasses.replace(TASK, problem={"n": 1})
 NEW_DRIVER = dataclasses.replace(VALIDITY, driver_version="4.0")
-
-
-def run(*words: object) -> Any:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 @pytest.fixture
