@@ -39,15 +39,6 @@ def test_both_sides_come_to_the_same_state_and_limits() -> None:
     assert client.limits == server.limits == LIMITS
 
 
-def test_a_conversation() -> None:
-    client, server = pair()
-    assert deliver(client.send(UploadBuffer(b"data"), 1), server) == [(1, UploadBuffer(b"data"))]
-    assert deliver(client.send(FreeBuffers((4,)), 2), server) == [(2, FreeBuffers((4,)))]
-    assert deliver(server.send(BufferReady(4), 1), client) == [(1, BufferReady(4))]
-    assert deliver(server.send(Error("unknown_buffer", "no"), 2), client) == [(2, Error("unknown_buffer", "no"))]
-    assert client.state is server.state is State.READY
-
-
 @pytest.mark.parametrize(("ours", "theirs", "older"), [(1, 2, "client"), (3, 2, "server")])
 def test_other_versions_end_after_both_hellos(ours: int, theirs: int, older: str) -> None:
     client, server = Connection("client", "gputune 7", None, ours), Connection("server", "gputune 8", TOKEN, theirs)

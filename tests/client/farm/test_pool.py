@@ -28,7 +28,7 @@ from gputune.core.launches import Trial
 from gputune.server.protocol.messages import Progress
 from tests.client import models
 from tests.client.farm.conftest import MakeHost
-from tests.client.farm.requests import copying
+from tests.server.conftest import batch_of
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 TIER = "null-cu1"
@@ -44,7 +44,7 @@ def measured(client: TargetClient) -> str:
     """The status of a variant that is measured now."""
     values = np.arange(16, dtype=np.float32)
     handles = client.upload(values), client.upload(values)
-    return client.measure_kernel(copying(*handles)).trials[0].status
+    return client.measure_kernel(batch_of(*handles)).trials[0].status
 
 
 def test_two_devices_share_the_tasks_of_a_model(engine: LocalEngine, make_host: MakeHost, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_device_has_one_job_until_that_is_not_heard_of(
 
     assert becomes(free)
     with pytest.raises(TargetError, match="stopping"):
-        silent.ask(copying(1, 1))
+        silent.ask(batch_of(1, 1))
 
 
 @one
@@ -340,7 +340,7 @@ def test_a_failure_is_told_before_its_batch_ends_and_not_measured_again_when_the
     with Pool(engine, "job") as pool:
         (client,) = pool.group(TIER).connect_all()
         values = client.upload(np.arange(16, dtype=np.float32))
-        request = copying(values, values)
+        request = batch_of(values, values)
         variants = tuple(replace(request.variants[0], number=number) for number in range(3))
         trials = client.measure_kernel(replace(request, variants=variants), hear).trials
     assert ([trial.status for trial in trials], told, asked) == (["ok", "compile", "ok"], [1], [[0, 1, 2], [0, 2]])
@@ -352,9 +352,9 @@ def test_a_session_that_idled_when_its_server_was_lost_is_not_said_to_have_ended
     first, other = (FarmConnection(engine, "a", "job", threading.Lock()) for _ in range(2))
     host._sessions[first._session].connection.hang_up()  # as if the server had gone during a batch
     with pytest.raises(TargetError, match="connection_lost"):
-        first.ask(copying(1, 1))
+        first.ask(batch_of(1, 1))
     with pytest.raises(TargetError, match="stopping"):
-        other.ask(copying(1, 1))
+        other.ask(batch_of(1, 1))
 
 
 def test_a_device_that_is_unlike_most_others_is_set_apart_until_it_has_joined_again(
@@ -419,7 +419,7 @@ def test_a_device_whose_default_takes_longer_than_on_its_twins_three_times_is_se
         clients = {client.address.removeprefix("farm device "): client for client in pool.group(TIER).connect_all()}
 
         def batch(name: str, task: str = "copy") -> None:
-            request = copying(clients[name].upload(values), clients[name].upload(values))
+            request = batch_of(clients[name].upload(values), clients[name].upload(values))
             clients[name].measure_kernel(replace(request, baseline=request.variants[0], task=task))
 
         for _ in range(IN_A_ROW):

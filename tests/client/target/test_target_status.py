@@ -9,7 +9,6 @@ import pytest
 from gputune.client.doctor import diagnosis
 from gputune.client.doctor.findings import Finding
 from gputune.client.target.status import describe, lines_of
-from gputune.core.logs import printable
 from gputune.server.protocol.limits import Limits
 from gputune.server.protocol.messages import PROTOCOL_VERSION, StatusReport
 from tests.client.commands import Gputune
@@ -55,10 +54,6 @@ def test_a_status_is_told_in_lines() -> None:
     without = described()
     without["server"]["no_contexts"] = "there is no C compiler"
     assert lines_of(without)[-1] == "contexts do not run: there is no C compiler"
-
-
-def test_text_from_elsewhere_gives_a_terminal_no_orders() -> None:
-    assert printable("a\x1b[31mred\nb\x07") == "a?[31mred b?"
 
 
 def test_a_server_tells_its_status(

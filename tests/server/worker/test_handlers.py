@@ -13,7 +13,7 @@ import pytest
 
 from gputune.core.batches import Compiled, ProfileKernel
 from gputune.core.errors import BuildFailed, LaunchFailed
-from gputune.core.launches import Launch, Trial, Variant, Work, source_sha256
+from gputune.core.launches import Launch, Trial, Variant, source_sha256
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
@@ -49,6 +49,7 @@ from gputune.server.worker.link import (
     program_key,
 )
 from gputune.server.worker.watcher import LinkWatcher, launch_seconds
+from tests.server.conftest import batch_of
 from tests.variants import numbered
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
@@ -96,26 +97,7 @@ def variant(number: int) -> Variant:
 
 
 def measuring_request(variants: int, **fields: Any) -> ProfileKernel:
-    request = ProfileKernel(
-        task="copy",
-        buffers={"input": 7},
-        output_bytes=64,
-        reference=8,
-        relative=1e-3,
-        absolute=0.0,
-        dtype="float32",
-        variants=numbered(map(variant, range(variants))),
-        baseline=None,
-        best_ns=0.0,
-        work=Work(1000, 128),
-        samples=5,
-        sample_ns=1000,
-        warm_up_ns=1000,
-        cold=False,
-        together=True,
-        harvest=True,
-    )
-    return replace(request, **fields)
+    return batch_of(7, 8, **{"variants": numbered(map(variant, range(variants))), "samples": 5, **fields})
 
 
 @pytest.fixture
