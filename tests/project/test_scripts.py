@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +18,10 @@ import docs
 import release
 import tool
 from benchmarks.result import Result
-from gputune.runtime.context.format import write_context
-from gputune.runtime.context.records import Context, GraphRecord, TensorRecord
-from gputune.runtime.devices.discovery import HUNG, NULL_REPORT, DeviceReport
+from gputune.runtime.devices.discovery import HUNG, DeviceReport
 from tests import conftest as rules
 from tests import devices
+from tests.client.contexts import DEVICE, small_context
 
 ROOT = Path(__file__).parents[2]
 NOTHING_INSTALLED = "apt_install() { say INSTALLING; return 1; }; intel_from_pypi() { say INSTALLING; return 1; }"
@@ -305,26 +303,16 @@ def test_the_demo_fails_for_requests_and_for_another_context_but_not_for_time(
     for name, seconds, tier in (("first", 1.0, "one"), ("second", 2.0, "one" if equal else "two")):
         summary = {"tasks": [], "totals": totals, "end_to_end": told, "warnings": warnings}
         runs.append(tool.Run(summary, seconds, tmp_path / name))
-        write_small_context(runs[-1].context, tier=tier)
+        runs[-1].context.parent.mkdir()
+        small_context(runs[-1].context, tuning_effort=tier)
     demo.check_warm(check, *runs)
     assert len(check.failed) == failed
 
 
-def write_small_context(path: Path, **fields: Any) -> None:
-    """A context without any program."""
-    assert NULL_REPORT.identity is not None
-    graph = GraphRecord("main", (TensorRecord("x", (2, 4)),), (TensorRecord("x", (2, 4)),), (), (256,))
-    small = Context((graph,), (), (), NULL_REPORT.identity.to_dict(), "null", {}, {"gputune": "0.1.0"}, computes=False)
-    path.parent.mkdir(exist_ok=True)
-    write_context(path, replace(small, **fields))
-
-
 @pytest.mark.parametrize("name", ["global_memory_bytes", "compute_units"])
 def test_the_demo_forgives_a_driver_that_says_another_size_of_memory(name: str, tmp_path: Path) -> None:
-    identity = NULL_REPORT.identity
-    assert identity is not None
-    write_small_context(tmp_path / "one.bin")
-    write_small_context(tmp_path / "two.bin", device=identity.to_dict() | {name: 3 << 20})
+    small_context(tmp_path / "one.bin", device={**DEVICE})
+    small_context(tmp_path / "two.bin", device={**DEVICE, name: 3 << 20})
     assert demo.same_but_for_memory(tmp_path / "one.bin", tmp_path / "two.bin") == (name == "global_memory_bytes")
 
 

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,12 +14,11 @@ import gputune
 from gputune.cache import CacheError
 from gputune.client.api.shapes import pairs_of
 from gputune.client.cli.context_binary_generator import command as generator
-from gputune.client.errors import CacheMiss, ConfigError, GputuneError, Overwrites
+from gputune.client.errors import ConfigError, GputuneError, Overwrites
 from gputune.client.options.inputs import parse_input_dimensions
 from gputune.client.options.python import ARGUMENTS, as_arguments
 from tests.client import models
 
-OP_PACKAGE = Path(__file__).parents[2] / "op_package_example"
 SHAPES = {"x": [(1, 3, 9, 7), (2, 3, 9, 7)]}
 
 
@@ -86,12 +84,6 @@ def test_wrong_wishes_are_refused_before_anything_is_done(model: Path, more: dic
         gputune.tune(model, output=model.parent / "m.bin", cache=model.parent / "cache", **more)
 
 
-def test_a_gain_that_is_not_recorded_is_not_enough(model: Path, null_target: tuple[object, ...]) -> None:
-    with pytest.raises(CacheMiss, match=r"^fail_under 1.05: no gain is recorded: null computes nothing"):
-        tune(model, null_target, shapes={"x": (1, 3, 9, 7)}, effort="quick", fail_under=1.05)
-    assert (model.parent / "m.bin").exists()
-
-
 def test_errors_are_in_the_words_of_python(model: Path, tmp_path: Path, null_target: tuple[object, ...]) -> None:
     """The functions' arguments, not the command line's options, in what is said of a model, a target and a folder."""
     sizes = {"x": (1, 3, 9, 7)}
@@ -138,24 +130,18 @@ def external(folder: Path, data: str) -> Path:
     ("read", "more"),
     [
         ("output/net.bin", {}),  # what the context is called if nothing else is said
-        ("output/net.bin", {"output": Path("output", "..", "output", "net.bin")}),
-        ("output/net.onnx", {"output": "output/net.onnx"}),
         ("output/net.onnx", {"output": "link.bin"}),
         ("config.json", {"output": "config.json", "config_file": "config.json"}),
-        ("token", {"output": "token", "token_file": "token"}),
-        ("package/wave.py", {"output": "package/wave.py", "op_packages": ["package"]}),
     ],
 )
 def test_no_output_replaces_what_is_read(
     read: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As of the command line, where test_outputs_over_inputs.py has all files."""
     monkeypatch.chdir(tmp_path)
     model = external(Path("output"), "net.bin")
-    shutil.copytree(OP_PACKAGE, "package")
     Path("link.bin").symlink_to(model)
     Path("config.json").write_text("{}")
-    Path("token").write_text("a secret of many characters")
-    Path("token").chmod(0o600)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(Overwrites, match=f"^output .* would overwrite .*{read}; give it another name$"):
         gputune.tune(model, effort="none", device="null", **more)
@@ -168,9 +154,18 @@ def test_every_option_in_errors_is_one_of_the_generator_and_of_tune() -> None:
     assert set(ARGUMENTS.values()) <= set(inspect.signature(gputune.tune).parameters)
 
 
-def test_several_shapes_are_one_argument() -> None:
-    line = "give them, e.g. --input_dimensions a b=1,4 --input_dimensions c=2; or --cold"
-    assert as_arguments(line) == "give them, e.g. shapes={'a b': (1, 4), 'c': 2}; or --cold"
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--input_dimensions a b=1,4 --input_dimensions c=2; or --cold", "shapes={'a b': (1, 4), 'c': 2}; or --cold"),
+        ("--float64 float32, which", "float64='float32', which"),
+        ("--fail_under 1.05: no gain", "fail_under 1.05: no gain"),
+        ("--keep_float32: there is no node", "keep_float32: there is no node"),
+        ("--state: 'c' is no pair", "state: 'c' is no pair"),
+    ],
+)
+def test_errors_name_arguments_and_their_values(line: str, said: str) -> None:
+    assert as_arguments(line) == said
 
 
 @pytest.mark.parametrize(
