@@ -5,74 +5,30 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from gputune.client.viewer.profile import Profile, profile_of
-from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
+from gputune.client.viewer.schematic import GraphPlan, RooflinePeaks, Schematic
 from gputune.runtime.profiling.log import Log, LogWriter, Record, read_log_of
 from gputune.runtime.profiling.records import FINALIZE, INIT, LoggedGraph, LoggedInference, Span, StateSample
+from tests.client.viewer.made_up_plans import plan, schematic
 from tests.runtime.profiling import made_up
 from tests.runtime.profiling.made_up import BEGUN_NS
 
 NAMES = ("conv1", "relu", "conv2", "add")
-ARENA_BYTES = 1000
-"""Of each tensor between operations."""
 
 
 def plan_of(graph: LoggedGraph) -> GraphPlan:
     """Operations one after the other; the last one reads what the first has written, too."""
-    names = list(dict.fromkeys(launch.operation for launch in graph.launches))
-    last = len(names) - 1
-    operations = [
-        OperationPlan(
-            name=name,
-            op="Conv",
-            task=f"task of {name}",
-            problem={"channels": 8},
-            configuration={"MR": 4, "VW": 16},
-            default={"MR": 1, "VW": 4},
-            alone_ns=40_000.0,
-            default_ns=60_000.0,
-            flops=1_000_000,
-            nbytes=50_000,
-            nodes=(f"/net/{name}", f"/net/{name}/bias"),
-            inputs={"x": f"t{place}", **({"residual": "t1"} if place == last > 1 else {})},
-            output=f"t{place + 1}",
-            launches=tuple(number for number, launch in enumerate(graph.launches) if launch.operation == name),
-        )
-        for place, name in enumerate(names)
-    ]
-    tensors = [
-        TensorPlan(
-            name=f"t{place}",
-            shape=(250,),
-            dtype="float32",
-            nbytes=ARENA_BYTES,
-            kind="input" if place == 0 else "output" if place == len(names) else "arena",
-            arena=0,
-            offset=1024 * (place % 3),
-            first=place - 1,
-            last=last if place == 1 else place,
-        )
-        for place in range(len(names) + 1)
-    ]
-    return GraphPlan(
-        name=graph.name,
-        digest=graph.digest,
-        inputs=("t0",),
-        outputs=(f"t{len(names)}",),
-        tensors=tuple(tensors),
-        operations=tuple(operations),
-        aliases={},
-        nodes={f"/net/{name}": "Conv" for name in names},
-        arena_bytes=(8192,),
-        arena_bound_bytes=3072,
-    )
+    last = len({launch.operation for launch in graph.launches}) - 1
+    made = plan(graph, [*pairwise(range(last + 1)), *([(0, last)] if last > 1 else [])], nbytes=50_000)
+    values = {"MR": 4, "VW": 16}
+    operations = (replace(one, nodes=(one.name, f"{one.name}/bias"), configuration=values) for one in made.operations)
+    return replace(made, operations=tuple(operations))
 
 
 def schematic_of(*graphs: LoggedGraph) -> Schematic:
-    peaks = RooflinePeaks(100.0, 10.0, "made up")
-    plans = tuple(map(plan_of, graphs))
-    return Schematic("net.onnx", "ab" * 32, "net.bin", "gputune 0", "tier", made_up.device().to_dict(), plans, peaks)
+    return schematic(*map(plan_of, graphs), peaks=RooflinePeaks(100.0, 10.0, "made up"))
 
 
 def log_of(graphs: Sequence[LoggedGraph], records: Sequence[Record], name: str = "made-up.log") -> Log:
