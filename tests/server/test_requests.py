@@ -10,19 +10,13 @@ import pytest
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.core.batches import Compiled, ProfileKernel
-from gputune.core.launches import Variant, source_sha256
+from gputune.core.launches import Variant
 from gputune.runtime.devices.features import PROBES
 from gputune.server.protocol.messages import (
     CompileKernel,
-    DownloadBuffer,
     ExecuteKernel,
-    FreeBuffers,
-    Progress,
-    UploadBuffer,
 )
 from tests.server.conftest import batch_of, launch_of
-
-from .peer import Peer, Refused
 
 Make = Callable[..., Any]
 
@@ -61,12 +55,6 @@ def test_an_array_comes_back_in_c_order(client: TargetClient, array: Any) -> Non
     assert bytes(client.download(handle)) == np.asarray(array).tobytes()
 
 
-def test_bytes_come_back_and_handles_differ(client: TargetClient) -> None:
-    first, second = client.upload(b"first"), client.upload(bytearray(b"second"))
-    assert first != second
-    assert (bytes(client.download(first)), bytes(client.download(second))) == (b"first", b"second")
-
-
 def test_a_freed_buffer_is_unknown(client: TargetClient) -> None:
     kept, freed = client.upload(b"kept"), client.upload(b"freed")
     client.free(freed)
@@ -76,19 +64,6 @@ def test_a_freed_buffer_is_unknown(client: TargetClient) -> None:
         assert caught.value.name == "unknown_buffer"
         assert caught.value.details == {"buffer": freed}
     assert bytes(client.download(kept)) == b"kept"
-
-
-def test_the_server_checks_handles_itself(peer: Peer, client: TargetClient) -> None:
-    """Handles are different on all connections, and belong to one."""
-    client.upload(b"mine")
-    theirs = client._session.link.buffers[1]
-    mine = peer.ask(UploadBuffer(b"data")).buffer
-    assert mine != theirs
-    for request in (DownloadBuffer(theirs), FreeBuffers((mine, theirs)), DownloadBuffer(1 << 60)):
-        with pytest.raises(Refused, match="unknown_buffer"):
-            peer.ask(request)
-    assert bytes(peer.ask(DownloadBuffer(mine)).data) == b"data"
-    assert bytes(client.download(1)) == b"mine"
 
 
 def test_measuring(client: TargetClient) -> None:
@@ -146,39 +121,6 @@ def test_a_launch_that_fails_outside_of_measuring_is_an_error(client: TargetClie
     assert caught.value.details == {"status": "constraints"}
 
 
-def test_requests_are_counted_by_kind(client: TargetClient) -> None:
-    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    client.measure_kernel(batch_of(data, reference))
-    client.free(data)
-    assert client.requests == {"upload": 2, "profile": 1, "free": 1}
-
-
-def test_a_source_travels_once(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    connection = client._session.link.connection
-    ask, sent = connection.ask, []
-
-    def spy(request: Any, *more: Any) -> Any:
-        sent.append([bool(variant.main.source) for variant in request.variants])
-        return ask(request, *more)
-
-    monkeypatch.setattr(connection, "ask", spy)
-    for _ in range(2):
-        assert client.measure_kernel(batch_of(data, reference, ("-DA", "-DB"))).best is not None
-    client._session.link.sources.add(source_sha256("another"))  # as if it had been sent
-    request = batch_of(data, reference)
-    launch = replace(request.variants[0].main, source="another", source_sha256=source_sha256("another"))
-    another = replace(request, variants=(replace(request.variants[0], main=launch),))
-    assert client.measure_kernel(another).trials[0].status == "ok"
-    assert sent == [[True, False], [False, False], [False], [True]]
-
-
-def test_a_source_under_a_wrong_hash_is_refused(client: TargetClient) -> None:
-    launch = replace(launch_of(), source_sha256="0" * 64)
-    with pytest.raises(TargetError, match="source_sha256 is not"):
-        client.execute_kernel(ExecuteKernel((launch,), {}, {"input": 4, "output": 4}))
-
-
 def test_a_limit_is_refused_before_anything_is_sent(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     with pytest.raises(TargetError, match="asks for 17, the server's limit variants is 16") as caught:
@@ -196,33 +138,3 @@ def test_the_server_checks_the_limits_itself(client: TargetClient, monkeypatch: 
         variant = Variant({}, (), batch_of(1, 1).variants[0].main, {"p": 1 << 39})
         client.compile_kernels([CompileKernel(variant, {})], lambda place, reply: None)
     assert bytes(client.download(data)) == bytes(64)  # the connection goes on
-
-
-def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient) -> None:
-    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = batch_of(data, reference, ("-DA", "-DB"))
-    measured = client.measure_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
-    assert measured.baseline is not None and measured.baseline.status == "ok" and measured.baseline.samples_ns
-    assert [trial.status for trial in measured.trials] == ["ok"]
-    assert set(measured.state) == {"before", "after"}
-
-
-def test_failures_are_told_as_they_happen(client: TargetClient) -> None:
-    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = batch_of(data, reference, ("-DA", "-DB"))
-    broken = replace(request.variants[1], main=replace(request.variants[1].main, local_size=(5,)))
-    told: list[Progress] = []
-    measured = client.measure_kernel(replace(request, variants=(request.variants[0], broken)), told.append)
-    trials = {progress.variant: progress.trial for progress in told if progress.trial is not None}
-    assert trials[1] == measured.trials[1]
-
-
-def test_the_server_says_how_it_is(client: TargetClient) -> None:
-    client.measure_kernel(batch_of(client.upload(bytes(64)), client.upload(bytes(64))))
-    client.pings(200)
-    status = client.status()
-    assert status.software.startswith("gputune")
-    assert status.device == client.device
-    assert status.clients >= 1
-    assert status.requests["profile"] >= 1 and status.requests["ping"] >= 200
-    assert status.memory_bytes >= 128

@@ -30,7 +30,7 @@ from gputune.server.protocol.messages import (
 )
 from stress.server import wire
 from tests.server.conftest import batch_of, serving
-from tests.server.peer import Peer, Refused, converse, frame
+from tests.server.peer import Peer, converse, frame
 from tests.server.workers.fake_worker import works
 from tests.waiting import PATIENCE_SECONDS
 
@@ -69,16 +69,6 @@ def test_who_does_not_gets_the_hello_and_a_reason(
     assert [type(answer) for answer in answers] == [Hello, Error]
     assert answers[1].name == name
     assert "null" not in answers[1].message
-
-
-def test_a_client_without_a_token_says_so_by_itself(guarded: Any) -> None:
-    with pytest.raises((RemoteProtocolError, Refused), match="token_required"):
-        guarded.peer()
-
-
-def test_a_client_with_a_token_keeps_away_from_a_server_without_one(shared_server: Any) -> None:
-    with pytest.raises(RemoteProtocolError, match="token_unused"):
-        shared_server.peer(token=TOKEN.encode())
 
 
 def test_nothing_can_be_asked_before_the_proof(guarded: Any) -> None:

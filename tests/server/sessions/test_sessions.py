@@ -234,16 +234,19 @@ def test_buffers_are_freed_in_both_processes_when_a_client_breaks_off(launch_ser
 
 def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any) -> None:
     with shared_server.peer() as one, shared_server.peer() as two:
-        mine = one.upload(bytes(64))
+        mine, theirs = one.upload(bytes(64)), two.upload(b"data")
+        assert mine != theirs, "handles are different on all connections"
         for request in (
             DownloadBuffer(mine),
-            FreeBuffers((mine,)),
+            DownloadBuffer(1 << 60),
+            FreeBuffers((theirs, mine)),
             batch_of(mine, mine),
             LoadContext(mine, "", False),
         ):
             with pytest.raises(Refused, match="unknown_buffer"):
                 two.ask(request)
         assert bytes(one.ask(DownloadBuffer(mine)).data) == bytes(64)
+        assert bytes(two.ask(DownloadBuffer(theirs)).data) == b"data", "it was not freed"
 
 
 def test_what_was_freed_is_gone_for_a_request_that_waits(shared_daemon: Any) -> None:
