@@ -1,6 +1,6 @@
 """Write contexts for the library of fake_opencl.c whose graphs remember what they were given two inferences before."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gputune.core.identity import DeviceIdentity
@@ -23,18 +23,21 @@ def stateful_context(
     capacity: int = CAPACITY,
     source: str = SOURCE,
     device: DeviceIdentity = DEVICE,
+    pairs: Sequence[str] = PAIRS,
 ) -> Path:
     """Graphs, by name, that add so many rows to a state; 0: to a fixed one. Each computes next a = 2 x, next b = 2 a
     and y = 2 b. One that grows also gives twice the length on the device of the library. axis: of the rows; row:
-    elements of one; source: of a kernel that doubles floats."""
+    elements of one; source: of a kernel that doubles floats; pairs: in the order of the record."""
     shape = (capacity, row) if axis == 0 else (row, capacity)
-    records = [_graph(name, tokens, axis, shape, device is DEVICE) for name, tokens in graphs.items()]
+    records = [_graph(name, tokens, axis, shape, pairs, device is DEVICE) for name, tokens in graphs.items()]
     programs = (ProgramRecord(source.encode(), source, ""),)
     write_context(path, Context(records, programs, (), device.to_dict(), "fake", {}, {}, True))
     return path
 
 
-def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int], doubles_length: bool) -> GraphRecord:
+def _graph(
+    name: str, tokens: int, axis: int, shape: tuple[int, int], order: Sequence[str], doubles_length: bool
+) -> GraphRecord:
     rows = (tokens or 1, ELEMENTS // (tokens or 1))
     inputs = [TensorRecord("x", rows), *(TensorRecord(pair, shape, memory_type="memhandle") for pair in PAIRS)]
     outputs = [TensorRecord("y", rows)]
@@ -54,7 +57,7 @@ def _graph(name: str, tokens: int, axis: int, shape: tuple[int, int], doubles_le
         )
         for at, to in stages
     )  # fmt: skip
-    pairs = tuple(StatePair(pair, f"next {pair}", axis if tokens else FIXED) for pair in PAIRS)
+    pairs = tuple(StatePair(pair, f"next {pair}", axis if tokens else FIXED) for pair in order)
     states = StateRecord("", 0, 0, (), (), pairs)
     if tokens:
         states = StateRecord("length", tokens, shape[axis], (TokenAxis("x", 0),), (TokenAxis("y", 0),), pairs)

@@ -190,11 +190,12 @@ def test_a_state_fits_graphs_that_remember_the_same(
 
 @pytest.fixture
 def sizes(native: Native, device: Device, tmp_path: Path) -> Iterator[dict[int, Graph]]:
-    """Graphs that add a row to strips of 4 rows and of 8."""
+    """Graphs that add a row to strips of 4 rows and of 8. Their records have the pairs in different orders."""
     with contextlib.ExitStack() as stack:
         found = {}
-        for capacity in (4, CAPACITY):
-            path = stateful_context(tmp_path / f"{capacity}.bin", {f"of {capacity}": 1}, axis=1, capacity=capacity)
+        for capacity, order in ((4, "ba"), (CAPACITY, "ab")):
+            path = tmp_path / f"{capacity}.bin"
+            stateful_context(path, {f"of {capacity}": 1}, axis=1, capacity=capacity, pairs=order)
             file = stack.enter_context(native.open(path))
             found[capacity] = stack.enter_context(device.load(file))
         yield found
@@ -256,10 +257,13 @@ def test_where_a_move_fails_all_is_remembered(fake: Fake, device: Device, sizes:
 
 def test_the_fewest_rows_with_room_are_chosen(device: Device, sizes: dict[int, Graph]) -> None:
     small, large = sizes.values()
-    with State.of(small, device) as state:
+    with State.of(small, device) as state, State.of(large, device) as own:
         use_state(small, state)
+        use_state(large, own)
+        assert given(large, 1) == 0
         with pytest.raises(ValueError, match="graph 'of 4', for which it was opened, has fewer rows: open a state for"):
             use_state(large, state)
+        assert [given(large, number) for number in (2, 3)] == [0, LATER], "what was refused has changed nothing"
     with State.of(large, device) as state:
         for graph in (large, small):
             use_state(graph, state)

@@ -222,19 +222,23 @@ static bool differ(const gputune_tensor *one, const gputune_tensor *other, int a
     return differ;
 }
 
-/* Finds for each pair of a graph the state's that it is, by the input and the axis of rows. */
-static gputune_code match(gputune_graph *graph, const gputune_state *state, gputune_error *error) {
+/* Which one of a state's pairs that of a graph is, by the input and the axis of rows; their count if it is none. */
+static size_t place_of(const gputune_graph *graph, size_t pair, const gputune_state *state) {
     const state_record *own = &graph->record->states, *others = &state->record->states;
-    const size_t count = own->pair_count, has = others->pair_count;
-    bool fits = graph->device == state->device && count == has;
-    for (size_t i = 0; i < count && fits; i++) {
-        struct remembered *pair = &graph->pairs[i];
-        const int axis = (int)own->pairs[i].axis;
-        size_t tried = 0; /* from the same place on, where it usually is */
-        while (tried < has && differ(state->kept[(i + tried) % has].tensor, pair->input->record, axis)) tried++;
-        pair->place = (i + tried) % has;
-        fits = tried < has && axis == others->pairs[pair->place].axis;
-    }
+    const int axis = (int)own->pairs[pair].axis;
+    const size_t has = others->pair_count;
+    size_t tried = 0; /* from the same place on, where it usually is */
+    while (tried < has && differ(state->kept[(pair + tried) % has].tensor, graph->pairs[pair].input->record, axis))
+        tried++;
+    const size_t place = (pair + tried) % has;
+    return tried < has && axis == others->pairs[place].axis ? place : has;
+}
+
+static gputune_code check_fits(const gputune_graph *graph, const gputune_state *state, gputune_error *error) {
+    const state_record *own = &graph->record->states, *others = &state->record->states;
+    const size_t count = own->pair_count;
+    bool fits = graph->device == state->device && count == others->pair_count;
+    for (size_t i = 0; i < count && fits; i++) fits = place_of(graph, i, state) < count;
     if (fits && own->capacity <= others->capacity) return GPUTUNE_OK;
     return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' cannot use this state: graph '%s', for which it was "
                 "opened, %s", graph->record->info.name, state->record->info.name,
@@ -246,13 +250,16 @@ static gputune_code match(gputune_graph *graph, const gputune_state *state, gput
 static gputune_code attach(gputune_graph *graph, gputune_state *state, gputune_error *error) {
     const size_t count = graph->record->states.pair_count;
     if (count) TRY(find_pairs(graph, error));
-    TRY(match(graph, state, error));
+    TRY(check_fits(graph, state, error));
     for (size_t i = 0; i < count; i++) {
         if (graph->pairs[i].input->linked) return refuse_taken(graph, graph->pairs[i].input, error);
         if (graph->pairs[i].output->linked) return refuse_taken(graph, graph->pairs[i].output, error);
     }
     if (graph->length && graph->length->linked) return refuse_taken(graph, graph->length, error);
-    for (size_t i = 0; i < count; i++) graph->pairs[i].input->remembered = graph->pairs[i].output->remembered = true;
+    for (size_t i = 0; i < count; i++) {
+        graph->pairs[i].input->remembered = graph->pairs[i].output->remembered = true;
+        graph->pairs[i].place = place_of(graph, i, state);
+    }
     if (graph->length) graph->length->remembered = true;
     graph->state = state;
     return GPUTUNE_OK;
