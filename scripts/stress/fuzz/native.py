@@ -41,7 +41,7 @@ WORDS = (
     "global_size local_size kind index offset nbytes binary source options length sha256 inflated alignment contexts "
     "head requires compressed_sections float32 int64 bool raw memhandle input output arena counters status gputune "
     "EPContext com.microsoft main_context embed_mode ep_cache_context partition_name max_size notes ep_sdk_version "
-    "GPUTUNE GPUTPKG"
+    "states pairs axis tokens capacity token_inputs token_outputs whole keys cell ids logits GPUTUNE GPUTPKG"
 )
 """Which the fuzzer puts into inputs."""
 

@@ -21,7 +21,7 @@ from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import models, read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
-from tests.strategies.graphs import casts, functions, fused, loops
+from tests.strategies.graphs import casts, functions, fused, loops, weights
 from tests.strategies.graphs.casts import Run
 from tests.strategies.graphs.differences import difference
 from tests.strategies.graphs.making import Made, Maker, session, single
@@ -217,4 +217,5 @@ KINDS: Mapping[str, Kind] = {
         _fused_differs,
         of_single_nodes=False,
     ),
+    "weights": Kind("products by weights of a few bits", weights.made, _outputs_differ, of_single_nodes=False),
 }
