@@ -87,11 +87,12 @@ class Maker:
         mean = self.op("ReduceMean", self.op("Mul", x, x), axes=[-1])
         return self.op("Div", x, self.op("Sqrt", self.op("Add", mean, np.float32(1e-6))))
 
-    def product(self, x: str, rows: int = WIDTH, columns: int = WIDTH) -> str:
-        return self.op("MatMul", x, self.weight(rows, columns))
+    def product(self, x: str, columns: int = 0) -> str:
+        return self.op("MatMul", x, self.weight(WIDTH, columns or WIDTH))
 
-    def heads(self, x: str, batch: str, step: str, count: int = HEADS) -> str:
-        return self.op("Transpose", self.op("Reshape", x, self.shape(batch, step, count, SIZE)), perm=[0, 2, 1, 3])
+    def heads(self, x: str, batch: str, step: str, count: int = 0) -> str:
+        shape = self.shape(batch, step, count or HEADS, SIZE)
+        return self.op("Transpose", self.op("Reshape", x, shape), perm=[0, 2, 1, 3])
 
     def attended(self, q: str, k: str, v: str, batch: str, step: str, scored: Callable[[str], str]) -> str:
         """Return what heads take of values; scored: what becomes of the scores."""
@@ -99,7 +100,8 @@ class Maker:
         mixed = self.op("Transpose", self.op("MatMul", self.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
         return self.product(self.op("Reshape", mixed, self.shape(batch, step, WIDTH)))
 
-    def past(self, name: str, new: str, groups: int = HEADS) -> str:
+    def past(self, name: str, new: str, groups: int = 0) -> str:
+        groups = groups or HEADS
         past = self.into(f"past_key_values.{name}", TensorProto.FLOAT, "batch_size", groups, PAST, SIZE)
         joined = self.op("Concat", past, new, axis=2)
         self.out(joined, f"present.{name}", "batch_size", groups, TOTAL, SIZE)

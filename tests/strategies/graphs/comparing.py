@@ -21,7 +21,7 @@ from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import models, read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
-from tests.strategies.graphs import casts, functions, fused, loops, weights
+from tests.strategies.graphs import casts, functions, fused, loops, steps, weights
 from tests.strategies.graphs.casts import Run
 from tests.strategies.graphs.differences import difference
 from tests.strategies.graphs.making import Made, Maker, session, single
@@ -181,6 +181,12 @@ def _looped_differ(made: Made, compute: Run) -> str:
         return _outputs_differ(made, compute)
 
 
+def _steps_differ(made: Made, compute: Run) -> str:
+    """Say what is wrong with the steps of a decoder with a state."""
+    with tempfile.TemporaryDirectory(prefix="gputune-fuzz-") as folder:
+        return steps.wrong(made, compute, lambda model: imported(model, {}), Path(folder))
+
+
 def _fused_differs(made: Made, compute: Run) -> str:
     """Say what is wrong with the model that onnxruntime fuses, beside the plain one."""
     want = compute(imported(made.model, {}), made.inputs)
@@ -217,5 +223,6 @@ KINDS: Mapping[str, Kind] = {
         _fused_differs,
         of_single_nodes=False,
     ),
+    "decoders": Kind("decoders with a state, step by step", steps.made, _steps_differ, of_single_nodes=False),
     "weights": Kind("products by weights of a few bits", weights.made, _outputs_differ, of_single_nodes=False),
 }
