@@ -2,13 +2,18 @@
 
 import contextlib
 import itertools
+import random
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
 
 from gputune.core.errors import ContextClosed, LimitExceeded
 from gputune.runtime.native.binding import Device, File, Graph, Native
@@ -201,6 +206,14 @@ def sizes(native: Native, device: Device, tmp_path: Path) -> Iterator[dict[int, 
         yield found
 
 
+def moved(values: Array, *capacities: int) -> Array:
+    """Return values as strips of the capacities that they had one after the other."""
+    for one, other in itertools.pairwise(capacities):
+        rows = values[: 8 * one].reshape(8, one)[:, :other]
+        values = np.pad(rows, [(0, 0), (0, other - rows.shape[1])]).ravel()
+    return values
+
+
 def test_rows_are_moved_to_where_graphs_of_another_capacity_look(device: Device, sizes: dict[int, Graph]) -> None:
     """What was given two inferences before comes out at its row of each strip."""
     given = np.random.default_rng(0).integers(1, 9, (8, ELEMENTS)).astype(np.float32)
@@ -221,18 +234,81 @@ def test_rows_are_moved_to_where_graphs_of_another_capacity_look(device: Device,
         assert not step(sizes[4], given[0])["y"].any()
         assert {name: int(state.read(name, "float32", (8, CAPACITY)).any()) for name in "ab"} == {"a": 1, "b": 0}
 
-    def moved(values: np.ndarray, *capacities: int) -> np.ndarray:
-        """Return values as strips of the capacities that they had one after the other."""
-        for one, other in itertools.pairwise(capacities):
-            rows = values[: 8 * one].reshape(8, one)[:, :other]
-            values = np.pad(rows, [(0, 0), (0, other - rows.shape[1])]).ravel()
-        return values
-
     ways = [(4, 8), (4, 8, 8), (8, 8, 4), (8, 4, 8), (4, 8, 8), (8, 8, 8)]
     for number, way in enumerate(ways):
         size = 8 * way[-1]
         assert (made[number + 2].ravel()[:size] == moved(LATER * given[number], *way)[:size]).all(), number
     assert [(found[0] == 2 * given[7].reshape(8, 8)).all(), (found[1] == 4 * given[6].reshape(8, 8)).all()] == [1, 1]
+
+
+@dataclass
+class Expected:
+    """What a state remembers: strips of so many rows, 0 for zeros alone."""
+
+    rows: int = 0
+    length: int = 0
+    a: Array = field(default_factory=lambda: np.zeros(ELEMENTS, np.float32))
+    b: Array = field(default_factory=lambda: np.zeros(ELEMENTS, np.float32))
+
+    def lie_for(self, rows: int) -> None:
+        for name in "ab" if self.rows else "":
+            setattr(self, name, moved(getattr(self, name), self.rows, rows))
+        self.rows = rows
+
+    def step(self, x: Array, tokens: int, rows: int) -> Array:
+        self.lie_for(rows)
+        y, self.b, self.a = 2 * self.b, 2 * self.a, 2 * x.ravel()
+        self.length += tokens
+        return y[: 8 * rows]
+
+
+@pytest.fixture
+def many(native: Native, device: Device, tmp_path: Path) -> Iterator[dict[tuple[int, int], Graph]]:
+    """Graphs by the rows that they add, and to how many."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for rows, order in ((4, "ba"), (6, "ab"), (CAPACITY, "ab")):
+            names = {f"{tokens}": tokens for tokens in (1, 2, 4)}
+            path = stateful_context(tmp_path / f"{rows}.bin", names, axis=1, capacity=rows, pairs=order)
+            file = stack.enter_context(native.open(path))
+            found |= {(names[name], rows): stack.enter_context(device.load(file, name)) for name in names}
+        yield found
+
+
+@hypothesis.settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
+@hypothesis.given(st.randoms(use_true_random=False))
+def test_calls_in_any_order_do_what_a_model_does(
+    device: Device, many: dict[tuple[int, int], Graph], chance: random.Random
+) -> None:
+    with contextlib.ExitStack() as stack:
+        states = [(stack.enter_context(State.of(many[1, CAPACITY], device)), Expected())]
+        for number in range(25):
+            state, want = chance.choice(states)
+            act = chance.choice(("step", "step", "step", "step", "rewind", "reset", "copy", "read"))
+            if act == "step":
+                (tokens, rows), graph = chance.choice([*many.items()])
+                use_state(graph, state)
+                x = np.arange(ELEMENTS, dtype=np.float32).reshape(graph.info.inputs[0].shape) + number
+                if want.length + tokens > rows:
+                    with pytest.raises(LimitExceeded):
+                        step(graph, x)
+                else:
+                    length, y = want.length, want.step(x, tokens, rows)
+                    made = step(graph, x)
+                    assert (made["y"].ravel()[: len(y)] == y).all() and made["twice the length"] == 2 * length
+            elif act == "rewind":
+                want.length = chance.randint(0, want.length)
+                state.rewind(want.length)
+            elif act == "reset":
+                state.reset()
+                states[states.index((state, want))] = (state, Expected())
+            elif act == "copy" and len(states) < 4:
+                states.append((stack.enter_context(state.copy()), replace(want)))
+            else:
+                want.lie_for(CAPACITY)
+                for name in "ab":
+                    assert (state.read(name, "float32", (ELEMENTS,)) == getattr(want, name)).all()
+            assert [state.length for state, _ in states] == [want.length for _, want in states]
 
 
 def test_where_a_move_fails_all_is_remembered(fake: Fake, device: Device, sizes: dict[int, Graph]) -> None:

@@ -6,6 +6,7 @@ They are those of decoders.py with other heads, positions, names, sizes of steps
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,7 +14,7 @@ import onnx
 
 from gputune.client.context.verifying.steps import Steps
 from gputune.client.errors import VerificationError
-from gputune.client.model.graph import Graph
+from gputune.client.model.graph import Array, Graph
 from gputune.client.model.model_files import StateChoice
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.state import Stateful, with_state
@@ -68,6 +69,14 @@ class _Steps(Steps):
     """Steps in any order."""
 
     chance: random.Random
+
+    @cached_property
+    def _inputs(self) -> dict[str, Array]:
+        """Return the inputs of all steps. A token that may see nothing would see later ones, too: all see the first."""
+        given = dict(super()._inputs)
+        if "attention_mask" in given:
+            given["attention_mask"][:, 0] = 1
+        return given
 
     def _way(self) -> Iterator[tuple[int, int, bool]]:
         length, states = 0, self._decoder.states
