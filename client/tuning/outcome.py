@@ -1,7 +1,7 @@
 """Record what tuning found for one task."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.cache import WinnerRecord
@@ -12,7 +12,7 @@ from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What tuning found for one task; names follow --summary_json."""
 
@@ -20,19 +20,19 @@ class Outcome:
     op: str
     problem: Mapping[str, Any]
     weight: int
-    hit: bool
-    resumed: int
+    hit: bool = False
+    resumed: int = 0
     """Trials that an earlier, interrupted run had already stored."""
     space_size: int
-    trials: Mapping[str, int]
+    trials: Mapping[str, int] = field(default_factory=dict)
     """Trials by status, each configuration counted once."""
-    measured: int
+    measured: int = 0
     """Variants that this run had measured, each time counted."""
-    drift: float | None
+    drift: float | None = None
     """The baseline's time by that at first, in the batch where that is furthest from 1; None where nothing was
     measured."""
-    default_ns: float | None
-    tuned_ns: float | None
+    default_ns: float | None = None
+    tuned_ns: float | None = None
     configuration: Configuration
     in_chain: bool = False
     """Whether this was not the fastest alone, but is faster inside the whole model."""
@@ -61,14 +61,7 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
         op=task.op,
         problem=key.problem,
         weight=task.weight,
-        hit=False,
-        resumed=0,
         space_size=space_of(task, limits).size,
-        trials={},
-        measured=0,
-        drift=None,
-        default_ns=None,
-        tuned_ns=None,
         configuration=default_of(task, limits),
     )
 

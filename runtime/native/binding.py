@@ -254,7 +254,6 @@ class Device(NativeObject):
         one_by_one: bool = False,
         group: Group | None = None,
         stream: int = 0,
-        perf_profile: str | None = None,
         features: Sequence[str] = (),
     ) -> Graph:
         """Load a graph, as gputune_load; the file may be closed then. Raises ContextError, DeviceError, ValueError."""
@@ -270,7 +269,6 @@ class Device(NativeObject):
             one_by_one=one_by_one,
             group=None if group is None else group.pointer,
             stream=stream,
-            perf_profile=_text(perf_profile),
             features=(c_char_p * len(features))(*map(str.encode, features)),
             feature_count=len(features),
         )
@@ -441,10 +439,6 @@ class Graph(NativeObject):
         """Run and record the inferences from now on as persistent kernels with marks. Raises CannotMark,
         DeviceError."""
         self.native.checked("record_marked", self.pointer, profile.pointer)
-
-    def set_perf_profile(self, preset: str | None) -> None:
-        """Make inferences from now on vote as a preset says; None ends that. Raises ValueError."""
-        self.native.checked("set_perf_profile", self.pointer, _text(preset))
 
 
 def _described(info: GraphInfo) -> Info:
