@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from gputune.core.dtypes import FLOAT, FLOATS, HALF, HALF_EXTENSION
+from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
 from gputune.core.launches import pragmas_for
 from gputune.kernels.family import (
     ALONE,
@@ -25,7 +25,6 @@ from gputune.kernels.family import (
     Stage,
     TiledFamily,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import ChoiceSpace, Configuration, TuningSpace, choice
 from gputune.kernels.tiling.estimate import Card
 
@@ -124,10 +123,6 @@ class ProductFamily(TiledFamily):
     Its problems have `factors`, the type in which their products may be multiplied. Where that is float16, as `dtype`
     has to be, a parameter chooses between float and half.
     """
-
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     @abstractmethod
     def ways(self, problem: Any, factors: str) -> Algorithms:

@@ -58,7 +58,7 @@ from gputune.core.launches import Needs as Needs
 from gputune.core.launches import Stage as Stage
 from gputune.core.launches import Work as Work
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.hard_values import UNKNOWN, Survival, hard_values
+from gputune.kernels.hard_values import PRODUCTS, UNKNOWN, Survival, hard_values
 from gputune.kernels.offset_arguments import with_offsets
 from gputune.kernels.pointers import by_pointers
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
@@ -374,7 +374,12 @@ class HasSpace(Protocol):
 
 
 class TiledFamily(KernelFamily):
-    """A family whose tuning space is that of its problem's tiling, which other families have as well."""
+    """A family of sums of products whose tuning space is that of its problem's tiling, which other families have as
+    well."""
+
+    floats = FLOATS
+    heavy = True
+    survives = PRODUCTS
 
     @abstractmethod
     def tiling(self, problem: Any) -> HasSpace:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.algorithms import ALG, Algorithms, Way
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -34,7 +34,6 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.indexing.attending import OWN_TILE, SHARED_TILE, Attended, OwnRows, SharedRows
 from gputune.kernels.indexing.steps import (
     Steps,
@@ -166,9 +165,6 @@ class AttentionFamily(TiledFamily):
     """Two templates, of which CPUs have the first. Others have it where nothing fits local memory."""
 
     op = AttentionProblem.op
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: AttentionProblem) -> tuple[TensorSpec, ...]:
         places = problem.places

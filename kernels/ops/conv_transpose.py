@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -26,7 +26,6 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
@@ -122,9 +121,6 @@ class ConvTransposeFamily(TiledFamily):
     """One template: register tiles of positions and of the channels of all phases over packed filters."""
 
     op = ConvTransposeProblem.op
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.in_channels, problem.group_outputs, *problem.kernel)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.core.alike import as_kind
-from gputune.core.dtypes import FLOAT, FLOATS
+from gputune.core.dtypes import FLOAT
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -28,7 +28,6 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.separable import FAMILY as SEPARABLE
@@ -100,9 +99,6 @@ class InvertedResidualFamily(TiledFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
     op = InvertedResidualProblem.op
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: InvertedResidualProblem) -> tuple[TensorSpec, ...]:
         _, weight, *bias = MATMUL.inputs(problem.expansion)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -27,7 +27,6 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
@@ -97,9 +96,6 @@ class SeparableFamily(TiledFamily):
     """One template: a strip of the middle, then register tiles of pixels and channels."""
 
     op = SeparableProblem.op
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: SeparableProblem) -> tuple[TensorSpec, ...]:
         channels, outputs = problem.channels, problem.out_channels
