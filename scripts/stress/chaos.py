@@ -19,7 +19,6 @@ import sqlite3
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from pathlib import Path
 import onnx
 
 import tool
-from benchmarks.agents.process import AgentProcess, Kept
+from benchmarks.agents.process import AgentProcess, Kept, Relay
 from gputune.client.errors import GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
@@ -62,18 +61,10 @@ class Service(Kept):
             device = self.agent.device
         self.port = tool.free_port()
         self.token = secrets.token_hex(32)
-        self._folder = folder
-        self._device = device
-        super().__init__()
-        self.keep()
-
-    def _start(self) -> None:
         command = [sys.executable, "-m", "gputune.server", "--port", str(self.port), "--log_level", "info"]
-        if self._device is not None:
-            command += ["--device", self._device]
-        with (self._folder / "server.log").open("ab") as log:
-            environment = os.environ | {"GPUTUNE_TOKEN": self.token}
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, text=True)
+        command += [] if device is None else ["--device", device]
+        super().__init__(command, os.environ | {"GPUTUNE_TOKEN": self.token}, folder / "server.log")
+        self.keep()
 
     def worker(self) -> int | None:
         """The process that runs OpenCL, as long as there is one."""
@@ -95,48 +86,6 @@ class Service(Kept):
         super().close()
         if self.agent is not None:
             self.agent.close()
-
-
-class Cable:
-    """A TCP forwarder between client and daemon that can be cut."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._ends: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                one, _ = self._listener.accept()
-                try:
-                    other = socket.create_connection(("127.0.0.1", self._to))
-                except OSError:
-                    one.close()
-                    continue
-                self._ends += [one, other]
-                for source, sink in ((one, other), (other, one)):
-                    threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
-
-    def cut(self) -> None:
-        ends, self._ends = self._ends, []
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def close(self) -> None:
-        self._listener.close()
-        self.cut()
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
 
 
 @dataclass
@@ -174,11 +123,12 @@ class Generation:
             json.dumps({"tuning_mode": True, "performance_cache_dir": str(self.cache)}), encoding="utf-8"
         )
         self.service = Service(folder, device, by_agent)
-        self.cable = Cable(self.service.port)
+        self.cable = Relay(f"127.0.0.1:{self.service.port}")
+        self.cable.keep()
         self._command = [
             *(tool.GPUTUNE, "context-binary-generator", "--model", str(model), "--binary_file", "context"),
             *("--config_file", str(folder / "config.json"), "--output_dir", str(folder), "--tuning_effort", effort),
-            *("--summary_json", str(folder / "summary.json"), "--target", f"127.0.0.1:{self.cable.port}"),
+            *("--summary_json", str(folder / "summary.json"), "--target", self.cable.address),
         ]
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -232,7 +182,7 @@ class Generation:
                 assert self.service.agent is not None
                 self.service.agent.process.kill()
             case "connection":
-                self.cable.cut()
+                self.cable.process.kill()
             case "client":
                 client.kill()
                 client.wait()

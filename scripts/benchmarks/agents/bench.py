@@ -10,16 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import tool
-from benchmarks.agents.process import AgentProcess
+from benchmarks.agents.process import AgentProcess, Relay
 from benchmarks.options import add_options
 from benchmarks.result import Result
 from gputune.cache import PerformanceCache
@@ -90,18 +88,9 @@ def _device(way: str, wanted: str | None) -> Iterator[str | None]:
     if way == "embedded":
         yield wanted
         return
-    with ExitStack() as stack:
-        agent = stack.enter_context(AgentProcess.on(wanted))
-        yield f"{AGENT_PREFIX}{stack.enter_context(_relayed(agent.address))}" if way == "far agent" else agent.device
-
-
-@contextmanager
-def _relayed(address: str) -> Iterator[str]:
-    """Run the relay of an address; yield where it listens."""
-    command = [*tool.module("benchmarks.agents.relay"), address, str(MILLISECONDS)]
-    with subprocess.Popen(command, env=tool.environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
+    with AgentProcess.on(wanted) as agent:
+        if way != "far agent":
+            yield agent.device
+            return
+        with closing(Relay(agent.address, MILLISECONDS)) as relay:
+            yield f"{AGENT_PREFIX}{relay.address}"

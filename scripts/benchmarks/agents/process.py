@@ -1,12 +1,11 @@
-"""Run gputune-agent on this machine, with the driver of one of its devices."""
+"""Run processes that listen on this machine: gputune-agent with the driver of a device, and a relay."""
 
 import contextlib
 import os
 import secrets
 import subprocess
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tool
@@ -16,19 +15,24 @@ from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
 from tests.native.compiling import agent, opencl_library
 
 
-class Kept(ABC):
-    """A process that starts again whenever it dies, once `keep` was called, as an init system would do."""
+class Kept:
+    """A process that starts again whenever it dies, once `keep` was called, as an init system would do. log: takes what
+    it says, where it may start without saying so."""
 
-    process: subprocess.Popen[str]
-
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> None:
+        self._command, self._environment, self._log = command, environment, log
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
         self._start()
 
-    @abstractmethod
     def _start(self) -> None:
-        """Start the process."""
+        if self._log is None:
+            self.process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.PIPE, text=True)
+            assert self.process.stdout is not None
+            self.process.stdout.readline()  # it listens
+        else:
+            with self._log.open("ab") as log:
+                self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log, text=True)
 
     def keep(self) -> None:
         """Start it again whenever it dies."""
@@ -60,11 +64,10 @@ class AgentProcess(Kept):
         assert report.identity is not None
         self.address = f"127.0.0.1:{tool.free_port()}"
         self.device = f"{AGENT_PREFIX}{self.address}"
-        self._command = [str(agent()), "--listen", self.address]
-        self._environment = {**opencl_library(), **os.environ, **report.environment(), "GPUTUNE_TOKEN": token}
+        environment = {**opencl_library(), **os.environ, **report.environment(), "GPUTUNE_TOKEN": token}
         if compiled is not None and (folder := quirks_of(report.identity).compiled) is not None:
-            self._environment |= {folder.folder: str(compiled), folder.finds: "1"}
-        super().__init__()
+            environment |= {folder.folder: str(compiled), folder.finds: "1"}
+        super().__init__([str(agent()), "--listen", self.address], environment)
 
     @classmethod
     @contextlib.contextmanager
@@ -81,7 +84,12 @@ class AgentProcess(Kept):
             if folder is not None:
                 remove_scratch(folder)
 
-    def _start(self) -> None:
-        self.process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.process.stdout.readline()  # it listens
+
+class Relay(Kept):
+    """A relay of an address, which it keeps some milliseconds away; whoever ends its process cuts all connections."""
+
+    def __init__(self, address: str, milliseconds: float = 0.0) -> None:
+        port = str(tool.free_port())
+        self.address = f"127.0.0.1:{port}"
+        command = [*tool.module("benchmarks.agents.relay"), address, str(milliseconds), port]
+        super().__init__(command, tool.environment())

@@ -1,6 +1,6 @@
 """Keep a server some milliseconds away: hold back what goes through, each way.
 
-python -m benchmarks.agents.relay HOST:PORT MILLISECONDS
+python -m benchmarks.agents.relay HOST:PORT MILLISECONDS PORT
 """
 
 import asyncio
@@ -36,19 +36,23 @@ async def hold_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 
 async def main() -> None:
-    """Listen on a free port, say where, and relay until it is ended."""
+    """Listen on a port of the loopback, say so, and relay until it is ended."""
     host, _, port = sys.argv[1].rpartition(":")
     seconds = float(sys.argv[2]) / 1e3
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(host, int(port))
+        try:
+            there, back = await asyncio.open_connection(host, int(port))
+        except OSError:
+            writer.close()
+            return
         for each in (writer, back):
             connected: Any = each.get_extra_info("socket")
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.gather(hold_back(reader, back, seconds), hold_back(there, writer, seconds))
 
-    server = await asyncio.start_server(relay, "127.0.0.1", 0)
-    print("relaying on {}:{}".format(*server.sockets[0].getsockname()), flush=True)
+    server = await asyncio.start_server(relay, "127.0.0.1", int(sys.argv[3]))
+    print("listening", flush=True)
     await server.serve_forever()
 
 

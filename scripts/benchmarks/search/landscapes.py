@@ -1,11 +1,10 @@
 """Make up kernels, each with parameters and mechanisms of its own, on made-up GPUs: many spaces to fix constants on.
 
-`made_up.py` has two kernels that are always shaped alike. Here a number decides which parameters a kernel has
-and which mechanisms matter, and another one the device, so that what holds on average over them does not hang on one
-shape: groups that fill a device in steps, edges and last waves that are wasted, reuse that grows with the tile and ends
-with the registers, unrolling that pays until the instruction cache is full, loads that want width, flags that help only
-together, choices without an order, and whims of a compiler that couple two parameters. Nothing in here was taken from a
-recorded space.
+A number decides which parameters a kernel has and which mechanisms matter, and another one the device, so that what
+holds on average over them does not hang on one shape: groups that fill a device in steps, edges and last waves that are
+wasted, reuse that grows with the tile and ends with the registers, unrolling that pays until the instruction cache is
+full, loads that want width, flags that help only together, choices without an order, and whims of a compiler that
+couple two parameters. Nothing in here was taken from a recorded space.
 """
 
 import math
