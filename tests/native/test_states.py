@@ -266,7 +266,7 @@ class Expected:
 def many(native: Native, device: Device, tmp_path: Path) -> Iterator[dict[tuple[int, int], Graph]]:
     """Graphs by the rows that they add, and to how many."""
     with contextlib.ExitStack() as stack:
-        found = {}
+        found: dict[tuple[int, int], Graph] = {}
         for rows, order in ((4, "ba"), (6, "ab"), (CAPACITY, "ab")):
             names = {f"{tokens}": tokens for tokens in (1, 2, 4)}
             path = stateful_context(tmp_path / f"{rows}.bin", names, axis=1, capacity=rows, pairs=order)
