@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import tool
+from tests.client.models import build
 
 SKIPPED = {
     r"--adb\b": "needs a phone; tests/adb has one that is made up",
@@ -256,23 +256,13 @@ def _environment(installation: Path, home: Path) -> dict[str, str]:
 
 def save_model(path: Path, batch: int | str) -> None:
     """A model with the input and the names that the pages talk about, and little work."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.standard_normal((4, 3, 3, 3), dtype=np.float32),
-        "v": rng.standard_normal((4, 4), dtype=np.float32),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["conv1"], name="/head/conv", strides=[8, 8]),
-        helper.make_node("Relu", ["conv1"], ["relu2"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["relu2"], ["c"], name="pool"),
-        helper.make_node("Flatten", ["c"], ["d"], name="flatten"),
-        helper.make_node("Gemm", ["d", "v"], ["y"], name="gemm"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 224, 224])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    model = build(
+        f"(float[{batch},3,224,224] x) => (float[{batch},4] y)",
+        """["/head/conv"] conv1 = Conv<strides=[8,8]>(x, w)
+           [relu] relu2 = Relu(conv1)
+           [pool] c = GlobalAveragePool(relu2)
+           [flatten] d = Flatten(c)
+           [gemm] y = Gemm(d, v)""",
+        {"w": (4, 3, 3, 3), "v": (4, 4)},
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    onnx.save(model, path)

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -109,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="gputune-release-") as folder:
         work = Path(folder)
-        tools = _environment(work / "tools", *TOOLS)
+        tools = tool.new_environment(work / "tools", *TOOLS)
         commit = _git("rev-parse", "HEAD").decode().strip()
         first, second = (_built(tools, work / name, commit) for name in ("first", "second"))
         digests = [{name: _digest(path) for name, path in made.items()} for made in (first, second)]
@@ -119,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
         subprocess.run([tools.with_name("hadolint"), CONTAINERFILE], check=True)
         for path in first.values():
             _check_libraries(tools, path)
-        tried = _environment(work / "tried", _for_this_machine(first), "click-man>=0.5")
+        tried = tool.new_environment(work / "tried", _for_this_machine(first), "click-man>=0.5")
         _check_loading(tried, work)
         _write_pages(tried, options.output / "man")
         for path in first.values():
@@ -203,15 +202,6 @@ def _write_pages(python: Path, folder: Path) -> None:
     folder.mkdir()
     outside = folder.parent  # where no gputune can be imported but the wheel's
     subprocess.run([str(python), "-I", "-c", PAGES, str(folder)], check=True, cwd=outside)
-
-
-def _environment(folder: Path, *wanted: str | Path) -> Path:
-    """The interpreter of a new environment with these packages."""
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *map(str, wanted)], check=True)
-    return python
 
 
 def _git(*arguments: str) -> bytes:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,15 @@ def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quie
     arguments: list[str | Path] = ["--retrieve_context", context, "--input_list", input_list]
     arguments += ["--num_inferences", str(inferences)]
     return gputune(folder, "net-run", *arguments, quiet=quiet)
+
+
+def new_environment(folder: Path, *wanted: str | Path) -> Path:
+    """The interpreter of a new environment with these packages."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *map(str, wanted)], check=True)
+    return python
 
 
 def free_port() -> int:

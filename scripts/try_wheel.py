@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 import documented
@@ -28,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="gputune-wheel-") as name:
         folder = Path(name).resolve()
-        installation = _installed(options.wheel or _built(folder), folder / "environment")
+        wheel = options.wheel or _built(folder)
+        installation = tool.new_environment(folder / "environment", f"{wheel}[{EXTRAS}]", "pillow").parent
         failures = []
         for page in documented.pages():
             if not options.page or page.name in options.page:
@@ -61,15 +61,6 @@ def _built(folder: Path) -> Path:
     subprocess.run([*pip, "--wheel-dir", folder, source], check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
-
-
-def _installed(wheel: Path, environment: Path) -> Path:
-    """The folder of programs of a new environment with the wheel."""
-    venv.create(environment, with_pip=True)
-    programs = environment / "bin"
-    pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, f"{wheel}[{EXTRAS}]", "pillow"], check=True)
-    return programs
 
 
 def _examples(folder: Path, installation: Path) -> list[documented.Failure]:
