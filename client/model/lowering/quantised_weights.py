@@ -26,7 +26,7 @@ def quantised_matrix(scaled: Scaled) -> tuple[Quantised, dict[str, Array]] | Non
     if block == 1 and inputs in (len(scales), len(zeros)):
         block = _block_of(inputs, scales, zeros)
         scales, zeros = (each[::block] if len(each) == inputs else each for each in (scales, zeros))
-    rows, columns = scales.shape
+    rows, columns = max(len(scales), len(zeros)), scales.shape[1]
     block = inputs if rows == 1 else block
     if rows != ceil_div(inputs, block) or columns not in (1, outputs) or (rows > 1 and block < LEAST_BLOCK):
         return None

@@ -13,6 +13,8 @@ SEEDS = {
     "casts": range(20),
     "fused": range(20),
     "loops": range(60),
+    "decoders": range(3),
+    "weights": range(60),
 }
 """By the kind of models. Hard ones are few, because references overflow later than onnxruntime does."""
 CHUNK = 20

@@ -40,6 +40,10 @@ SPELT: dict[str, tuple[str, str, dict[str, Array], dict[str, Any]]] = {
         PRODUCT, "w = Cast<to = 1>(q) d = Sub(w, z) v = Mul(d, s) y = MatMul(x, v)",
         {"q": UNSIGNED[:64, :48].copy(), "z": np.array(131, np.float32), "s": scales(48)}, BYTES,
     ),
+    "a difference in blocks and a factor": (
+        PRODUCT, "w = Cast<to = 1>(q) d = Sub(w, z) v = Mul(d, s) y = MatMul(x, v)",
+        {"q": UNSIGNED[:64, :48].copy(), "z": np.repeat(scales(4, 1) * 9000, 16, 0).round(), "s": scales(48)}, BYTES,
+    ),
     "DequantizeLinear": (
         PRODUCT, "w = DequantizeLinear(q, s) y = MatMul(x, w)", {"q": WEIGHT, "s": scales(48)}, BYTES,
     ),

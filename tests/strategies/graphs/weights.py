@@ -56,7 +56,8 @@ class _Maker:
     def _product(self, rank: int) -> str:
         """Return a product by a dequantised weight, which may lie turned, and be scaled once more."""
         turned = self._flip()
-        weight = self._dequantised(*((self._columns, self._inner) if turned else (self._inner, self._columns)))
+        make = self._dequantised if self._flip(0.7) else self._spelt
+        weight = make(*((self._columns, self._inner) if turned else (self._inner, self._columns)))
         if self._flip(0.3):
             weight = self._add("Mul", weight, self._floats(*self._random.choice(((), (1,), (1, 1)))))
         if rank == 2 and self._flip():
@@ -82,6 +83,25 @@ class _Maker:
         scales = self._floats(*factors)
         zeros = [self._whole(kind, *RANGES[kind], factors)] if self._flip() else []
         return self._add("DequantizeLinear", self._whole(kind, low, high, shape), scales, *zeros, **attributes)
+
+    def _spelt(self, *shape: int) -> str:
+        """Return a weight that is cast, less zero points, times scales, each of which may differ along both axes."""
+        weight = self._add("Cast", self._whole(TensorProto.UINT8, *RANGES[TensorProto.UINT8], shape), to=1)
+        zeros = self._numbers.integers(0, 256, self._part(shape)).astype(np.float32)
+        if self._flip(0.7):
+            weight = self._add("Sub", weight, self._constant(numpy_helper.from_array(self._repeated(zeros))))
+        scales = self._numbers.uniform(-0.1, 0.1, self._part(shape)).astype(np.float32)
+        return self._add("Mul", weight, self._constant(numpy_helper.from_array(self._repeated(scales))))
+
+    def _part(self, shape: tuple[int, ...]) -> list[int]:
+        return [self._random.choice((1, size)) for size in shape]
+
+    def _repeated(self, value: Array) -> Array:
+        """Return a value of which neighbours are often the same along its axes."""
+        for axis, size in enumerate(value.shape):
+            if size > 1 and self._flip():
+                value = value.take(np.arange(size) // self._random.choice(BLOCKS), axis)
+        return value
 
     def _flip(self, probability: float = 0.5) -> bool:
         return self._random.random() < probability
