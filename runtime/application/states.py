@@ -105,7 +105,7 @@ class State(Closing):
                 executor = _taking(_with_room(alike, self.length) or [alike[0][-1]], inputs)
                 return executor.step_timed(self._memory, _given(executor, inputs), outputs)[0]
             given = _given(alike[0][0], inputs)
-            steps = self._planned(alike, given)
+            steps = self._planned(self._fitting(alike, given), given)
             if outputs and (len(steps) > 1 or steps[0].padding):
                 raise ValueError(
                     "outputs: this takes several inferences, or padding; take the arrays that are returned"
@@ -139,6 +139,16 @@ class State(Closing):
             name: np.concatenate([each[name] for each in made], axes[name]) if name in axes else array
             for name, array in made[-1].items()
         }
+
+    def _fitting(self, alike: Sequence[Sequence[Executor]], given: Values) -> Sequence[Sequence[Executor]]:
+        """Return graphs that take what is given beside tokens; if none does, all, of which one says what is wrong."""
+        tokens = {token.name for token in self._record.token_inputs}
+        others = {name: value for name, value in given.items() if name not in tokens}
+        return [
+            several
+            for several in alike
+            if takes([tensor for tensor in _beside(several[0]) if tensor.name not in tokens], others)
+        ] or alike
 
     def _planned(self, alike: Sequence[Sequence[Executor]], given: Values) -> list[_Step]:
         """Return the inferences that see all tokens: the fewest. Raises LimitExceeded, ValueError."""

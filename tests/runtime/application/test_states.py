@@ -36,13 +36,19 @@ class Adding:
     """An executor whose outputs are the sums of all rows up to each token, and how many inferences have run."""
 
     def __init__(
-        self, name: str, tokens: int, fixed: bool = False, capacity: int = CAPACITY, whole: bool = False
+        self,
+        name: str,
+        tokens: int,
+        fixed: bool = False,
+        capacity: int = CAPACITY,
+        whole: bool = False,
+        scales: int = 1,
     ) -> None:
         shape = (1, tokens)
         pairs = [StatePair("past", "present", 0)] + ([StatePair("h", "hn", FIXED)] if fixed else [])
         axes = (TokenAxis("ids", 1),), (TokenAxis("sums", 1),)
         states = StateRecord("length", tokens, capacity, *axes, tuple(pairs), whole)
-        inputs = [TensorRecord("ids", shape), TensorRecord("scale", (1,)), TensorRecord("past", (capacity,))]
+        inputs = [TensorRecord("ids", shape), TensorRecord("scale", (scales,)), TensorRecord("past", (capacity,))]
         inputs += [TensorRecord("length", (), "int32")] + [TensorRecord("h", (1,))] * fixed
         self.graph = GraphRecord(name, tuple(inputs), (), (), (), states=states)
         self.ran: list[int] = []
@@ -202,6 +208,14 @@ def test_the_fewest_rows_with_room_are_run() -> None:
     assert graphs[0].ran == [1] and state.length == 4
     with pytest.raises(ValueError, match=r"no graph takes the last 1 of 1 tokens: they take \[4\] at a time"):
         fed(state, np.ones(1), graph="4 of 4")
+
+
+def test_what_is_given_beside_tokens_chooses_the_graphs() -> None:
+    graphs = [Adding(f"{tokens} of {scales}", tokens, scales=scales) for scales in (1, 2) for tokens in (1, 4)]
+    state, _ = opened(*graphs)
+    for scales in (2, 1, 2):
+        state.run({"ids": np.ones((1, 5)), "scale": np.ones(scales, np.float32)})
+    assert [one.ran for one in graphs] == [[1], [4], [1, 1], [4, 4]]
 
 
 def test_graphs_share_a_state_that_remember_the_same() -> None:
