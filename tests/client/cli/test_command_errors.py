@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from gputune.client.cli import main as command_line
-from gputune.client.errors import ConfigError, OutputError
-from gputune.client.options.config import read_config
-from tests.client.commands import Generate, Gputune, config_file
+from gputune.client.errors import OutputError
+from tests.client.commands import Generate, Gputune
 from tests.client.models import build, save
 
 GPUTUNE = [sys.executable, "-m", "gputune.client.cli.main"]
@@ -106,14 +105,6 @@ def test_names_of_files_that_are_no_text_here(tmp_path: Path) -> None:
     done = subprocess.run([*GPUTUNE, "power", "fake-tree", named, "kgsl"], capture_output=True, env=ascii_only)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (Path(os.fsdecode(named)) / "sys").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("text", "why"), [("a\0b", "no path may hold"), ("\ud800", "surrogates not allowed"), ("~no such user/a", "home")]
-)
-def test_paths_that_are_none(tmp_path: Path, text: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=f"performance_cache_dir: .* is no path: .*{why}"):
-        read_config(config_file(tmp_path, performance_cache_dir=text))
 
 
 def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(

@@ -15,14 +15,11 @@ COMMANDS = [words for words, _ in commands()]
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_help_fits_80_columns(names: tuple[str, ...]) -> None:
+def test_help_fits_80_columns_and_every_command_has_a_version(names: tuple[str, ...]) -> None:
     ran = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [*names, "--help"])
     assert ran.exit_code == 0
     assert [line for line in ran.output.splitlines() if len(line) > 80] == []
 
-
-@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_every_command_has_a_version(names: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(cli, [*names, "--version"])
     assert (ran.exit_code, ran.output) == (0, f"gputune {version('gputune')}\n")
 

@@ -136,13 +136,3 @@ def test_the_utility_says_how_a_context_fits_the_devices_here(
         {"device": "#-1 null (null, cpu)", "verdict": "optimal", "reason": ""},
         {"device": "#1 null (null, cpu)", "verdict": "unsupported", "reason": "builds nothing"},
     ]
-
-
-def test_the_utility_names_what_is_wrong_with_a_file(gputune: Gputune, tmp_path: Path) -> None:
-    model = models.save(models.conv_relu_gemm(), tmp_path)
-    ran = gputune("context-binary-utility", "--context_binary", model)
-    assert (
-        ran.code == 8
-        and "this is a model and no context" in ran.last_line
-        and "is 'Conv', not EPContext" in ran.last_line
-    )

@@ -20,12 +20,11 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.nearest import NEAREST, nearest_form
 from gputune.client.model.plan import Task
 from gputune.client.tuning.measuring import peaks
-from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
+from gputune.client.tuning.measuring.peaks import ASSUMED
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import EMPTY
-from gputune.kernels.family import Work
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -211,15 +210,6 @@ def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkey
     assert (code, content["peaks"]["origin"]) == (0, "measured on null with a matrix product and a copy")
     assert content["peaks"]["gflops"] > 0 and content["peaks"]["gbps"] > 0
     assert content["roofline_ns"] > 0
-
-
-def test_a_broken_model_is_no_unsupported_one(gputune: Gputune, tmp_path: Path) -> None:
-    assert gputune("model-check", tmp_path / "none.onnx").code == 3
-
-
-def test_the_roofline_is_the_slower_of_both() -> None:
-    device = Peaks(10.0, 2.0, "")
-    assert [device.roofline_ns(Work(100, 10)), device.roofline_ns(Work(10, 10))] == [10.0, 5.0]
 
 
 @pytest.mark.parametrize(

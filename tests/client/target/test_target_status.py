@@ -88,10 +88,3 @@ def test_the_doctor_of_a_server_finds_no_problem_but_a_missing_token(
     else:
         assert ran.code == 4 and "PROBLEM  " in ran.out and "[token_required]" in ran.out
     assert null_server.token not in ran.out + ran.err
-
-
-def test_no_server_is_exit_code_4(gputune: Gputune, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
-    ran = gputune("target-status")
-    assert ran.code == 4
-    assert "127.0.0.1:1" in ran.last_line
