@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import struct
 import types
 from collections import Counter
 from collections.abc import Mapping
@@ -83,15 +82,6 @@ def bounded(hint: Any, low: float, high: float) -> st.SearchStrategy[Any]:
 def test_any_message_comes_back_as_it_was(data: st.DataObject, request_id: int) -> None:
     message = data.draw(strategy_of(data.draw(st.sampled_from(list(KINDS.values())))))
     assert from_bytes(to_bytes(message, request_id), Limits()) == [(request_id, message)]
-
-
-@given(st.binary(max_size=200), st.booleans())
-def test_garbage_is_refused_by_name(garbage: bytes, framed: bool) -> None:
-    data = struct.pack("<4sII", b"gpt1", len(garbage), 0) + garbage if framed and garbage else garbage
-    try:
-        from_bytes(data, Limits(header_bytes=1000, frame_bytes=2000, blobs=4))
-    except ProtocolError as error:
-        assert error.name in REFUSALS
 
 
 @given(st.data())

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pytest
 
 from gputune.client.cli.main import COMMANDS
@@ -73,23 +72,18 @@ def test_a_key_is_taken_or_refused(key: str) -> None:
 
 @pytest.fixture
 def context(tmp_path: Path) -> Path:
-    return small_context(tmp_path / "small.bin", names=("main", "other"))
+    return tmp_path / "context.bin"
 
 
 @pytest.fixture
-def net_run(gputune: Gputune, context: Path, tmp_path: Path) -> Callable[..., Ran]:
-    """Runs the small context on the null device."""
-    np.arange(8, dtype=np.float32).tofile(tmp_path / "x.raw")
-    inputs = tmp_path / "inputs.txt"
-    inputs.write_text(f"x:={tmp_path / 'x.raw'}\n", encoding="utf-8")
+def net_run(net_run: Callable[..., Ran], context: Path, tmp_path: Path) -> Callable[..., Ran]:
+    """Run a context of two graphs, with these sections of a config file."""
+    small_context(context, names=("main", "other"))
 
     def run(*arguments: object, **sections: object) -> Ran:
         config = tmp_path / "config.json"
         config.write_text(json.dumps(sections), encoding="utf-8")
-        return gputune(
-            "net-run", "--retrieve_context", context, "--device", "null", "--input_list", inputs,
-            "--output_dir", tmp_path / "out", *arguments, *(("--config_file", config) if sections else ()),
-        )  # fmt: skip
+        return net_run(*arguments, *(("--config_file", config) if sections else ()))
 
     return run
 
@@ -99,7 +93,7 @@ def test_native_files_are_what_there_is(net_run: Any, tmp_path: Path) -> None:
     ran = net_run("--use_native_input_files", "--use_native_output_files", "--log_level", "error")
     assert ran.code == 0, ran.err
     assert ran.err == "", "--log_level error says nothing of a run that works"
-    assert (tmp_path / "out" / "Result_0" / "y.raw").stat().st_size == 32
+    assert (tmp_path / "results" / "Result_0" / "y.raw").stat().st_size == 32
 
 
 def test_an_inference_that_takes_too_long_ends_the_run(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +108,7 @@ def test_a_binary_is_validated_without_running_it(net_run: Any, context: Path, t
     ran = net_run("--validate_binary")
     assert ran.code == 0, ran.err
     assert ran.out.startswith(f"{context}: 2 graphs, ") and "are whole; optimal on " in ran.out
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "results").exists()
     whole = context.read_bytes()
     context.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     ran = net_run("--validate_binary")

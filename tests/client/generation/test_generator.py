@@ -1,6 +1,5 @@
 """Test the generator end to end on the null device: caching, resuming, summaries, and errors before any tuning."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from gputune.client.tuning.search.task_search import BATCH
 from gputune.kernels.catalogue import family_of
 from gputune.server.protocol.connection import Connection
 from tests.client import models
-from tests.client.commands import Generate, Gputune, read_json
+from tests.client.commands import Generate
 from tests.client.model.test_alternatives import two_blocks
 
 
@@ -157,30 +156,6 @@ def test_effort_none_fuses_what_is_expected_to_be_faster(generate: Generate) -> 
     assert weights.keys() == {"Transpose", "SeparableConv"}
 
 
-def test_net_run_says_that_a_null_context_computes_nothing(
-    generate: Generate, gputune: Gputune, tmp_path: Path
-) -> None:
-    context = generate().context
-    inspected = gputune("context-binary-utility", "--context_binary", context, "--json")
-    (graph,) = json.loads(inspected.out)["graphs"]
-    (entry,) = graph["inputs"]
-    size = 4
-    for dimension in entry["shape"]:
-        size *= dimension
-    (tmp_path / "x.raw").write_bytes(bytes(size))
-    (tmp_path / "inputs.txt").write_text(f"{entry['name']}:={tmp_path / 'x.raw'}\n", encoding="utf-8")
-    ran = gputune(
-        "net-run", "--retrieve_context", context, "--input_list", tmp_path / "inputs.txt",
-        "--output_dir", tmp_path / "out", "--num_inferences", "3", "--summary_json", tmp_path / "run.json",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    assert "computes nothing" in ran.err
-    summary = read_json(tmp_path / "run.json")
-    assert len(summary["inference_ns"]) == 3
-    assert summary["device"] == "null"
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["Result_0"]
-
-
 NOWHERE, DYNAMIC = Path("nowhere.onnx"), models.build("(float[N,4] x) => (float[N,4] y)", "y = Relu(x)")
 DETERMINANT = models.build("(float[4,4] x) => (float[] y)", "y = Det(x)")
 DETERMINANT.graph.node[0].name = "the_determinant"
@@ -196,7 +171,6 @@ TWO_UNSUPPORTED = models.build(
         ({"model": Path(__file__)}, 3, "test_generator.py"),
         ({"output": "config.json/out"}, 6, "cannot be written"),
         ({"tuning_mod": True}, 2, "did you mean 'tuning_mode'"),
-        ({"tuning_mode": False}, 2, 'needs "tuning_mode": true'),
         ({"target": ("--target", "127.0.0.1:9")}, 4, "127.0.0.1:9"),
         ({"model": DETERMINANT}, 3, "(?=.*the_determinant).*Det.*; instead: .*an op package that lowers Det"),
         ({"model": TWO_UNSUPPORTED}, 3, "; instead of Det: .*; instead of NonZero: end the model before it"),

@@ -110,14 +110,6 @@ def test_what_would_not_be_safe_is_refused_in_one_line(
     assert says in line
 
 
-def test_a_token_that_others_can_read_is_refused(tmp_path: Path, failing_start: Make) -> None:
-    token_file = tmp_path / "token"
-    token_file.write_text(f"{TOKEN}\n")
-    token_file.chmod(0o644)
-    code, line, _ = failing_start("--port", "0", "--device", "null", "--token_file", str(token_file))
-    assert code == 2 and "chmod 600" in line
-
-
 def test_an_address_is_bound_only_when_it_is_protected() -> None:
     with pytest.raises(Exposed, match=r"--host 0\.0\.0\.0 can be reached from the network"):
         Listener("0.0.0.0", 0)
