@@ -96,6 +96,7 @@ class Wire:
         self._reader = framing.FrameReader(UNLIMITED)
         self._arrived: list[tuple[int, Any]] = []
         self._replies: dict[int, Any] = {}  # that came while another one was waited for
+        self._pings = set[int]()  # that keep the connection alive, beside what is waited for
         self._next_id = first_id
 
     def authenticate(self, token: str) -> None:
@@ -144,9 +145,9 @@ class Wire:
             try:
                 arrived, message = self.receive(min(left, HEARTBEAT_SECONDS))
             except TimeoutError:
-                self.begin(Ping())
+                self._pings.add(self.begin(Ping()))
                 continue
-            if not isinstance(message, Progress) and (not isinstance(message, Pong) or arrived == request_id):
+            if not isinstance(message, Progress) and arrived not in self._pings:
                 self._replies[arrived] = message
         return self._replies.pop(request_id if request_id in self._replies else 0)
 
