@@ -24,6 +24,7 @@ from gputune.server.workers.process import DeviceUnavailable, OnProgress
 from gputune.server.workers.supervisor import Supervisor
 from tests.server.conftest import batch_of, launch_of
 from tests.server.workers.fake_worker import OK, FakeWorker
+from tests.waiting import PATIENCE_SECONDS
 
 Make = Callable[..., Any]
 LIMITS = Limits()
@@ -119,7 +120,7 @@ class Hall:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(0.002)
 
