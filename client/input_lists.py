@@ -6,8 +6,9 @@ import shlex
 import sys
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from gputune.runtime.arrays import array_type, is_of
 from gputune.runtime.context.records import TensorRecord
 
 Array = npt.NDArray[Any]
+Axes = Mapping[str, int]
+NO_AXES: Axes = MappingProxyType({})
+"""By the names of inputs the axes along which a line may give any number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], constants: Collection[st
     return files
 
 
-def check_files(lines: Sequence[InputLine], inputs: tuple[TensorRecord, ...]) -> None:
+def check_files(lines: Sequence[InputLine], inputs: tuple[TensorRecord, ...], axes: Axes = NO_AXES) -> None:
     """Raise ConfigError for a file of an input that cannot be read, or has another size than the input."""
     for line in lines:
         for tensor in inputs:
@@ -144,12 +148,12 @@ def check_files(lines: Sequence[InputLine], inputs: tuple[TensorRecord, ...]) ->
             except OSError as error:
                 raise _unreadable(file, line.place, error) from None
             if file.suffix != ".npy":
-                _check_size(file, nbytes, tensor, line.place)
+                _check_size(file, nbytes, _holding(nbytes, tensor, axes), line.place)
 
 
-def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, Array]:
+def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...], axes: Axes = NO_AXES) -> dict[str, Array]:
     """Return the arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
-    return {tensor.name: _read(line.files[tensor.name], tensor, line.place) for tensor in inputs}
+    return {tensor.name: _read(line.files[tensor.name], tensor, line.place, axes) for tensor in inputs}
 
 
 def _is_empty(file: Path) -> bool:
@@ -163,7 +167,7 @@ def _is_empty(file: Path) -> bool:
     return False
 
 
-def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
+def _read(file: Path, tensor: TensorRecord, place: str, axes: Axes) -> Array:
     value: Any
     try:
         if file.suffix == ".npy":
@@ -172,8 +176,10 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
             if not isinstance(value, np.ndarray):  # an archive, which stays open
                 value.close()
                 raise ConfigError(f"{place}: {file} is an archive of arrays; give one array")
+            tensor = _holding(value.nbytes, tensor, axes)
         else:
             content = read_file(file)
+            tensor = _holding(len(content), tensor, axes)
             _check_size(file, len(content), tensor, place)
             value = np.frombuffer(content, array_type(tensor.dtype)).reshape(tensor.shape)
     except OSError as error:
@@ -188,6 +194,15 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
         )
     array: Array = value.view(array_type(tensor.dtype))
     return array
+
+
+def _holding(nbytes: int, tensor: TensorRecord, axes: Axes) -> TensorRecord:
+    """Return an input with as many tokens as so many bytes have, where it has an axis of them."""
+    if (axis := axes.get(tensor.name)) is None or not tensor.nbytes:
+        return tensor
+    tokens, rest = divmod(nbytes * tensor.shape[axis], tensor.nbytes)
+    shape = (*tensor.shape[:axis], tokens, *tensor.shape[axis + 1 :])
+    return replace(tensor, shape=shape) if tokens and not rest else tensor
 
 
 def _check_size(file: Path, nbytes: int, tensor: TensorRecord, place: str) -> None:

@@ -34,13 +34,14 @@ from gputune.client.run.inferences import Extent, Infer, Times, check_export, ex
 from gputune.client.run.models import open_models
 from gputune.client.run.net_run import GraphRun, InPlace
 from gputune.client.run.profiling import content_of, forms_in, level_of, lines_of, log_path, record
-from gputune.client.run.steps import Steps, check_steps, has_steps
+from gputune.client.run.steps import Steps, check_steps, has_several, has_steps
 from gputune.client.run.validating import graph_names_of, validated
 from gputune.client.target.connecting import AskedConnection, asked_connection, choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime import Executor
+from gputune.runtime.application.context import Context, load_all
 from gputune.runtime.application.percentiles import in_words, inferences
 from gputune.runtime.context.records import UNTUNED
 from gputune.runtime.devices import load
@@ -185,16 +186,24 @@ class _Asked(RunOptions):
         except ValueError as error:
             raise ConfigError(f"--graph: {error}") from None
 
-    def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> GraphRun:
-        """Return the inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
+    def job(
+        self,
+        name: str,
+        path: Path,
+        executor: net_run.AnyExecutor,
+        input_list: Path | None,
+        context: Context | None = None,
+    ) -> GraphRun:
+        """Return the inferences of a context; its name is empty where it is the only one. context: as of Steps. Raises
+        ConfigError."""
         for text in executor.warnings:
             log.warning(f"{path}: {text}")
         if executor.choice is not None:
             log.info(f"{path}: {executor.choice}")
         infer: Infer = executor.run_timed
-        steps = has_steps(executor.graph, input_list)
-        if steps:
-            infer = self._steps(executor, path)
+        steps = self._steps(executor, path, context) if has_steps(executor.graph, input_list) else None
+        if steps is not None:
+            infer = steps
         elif self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
             with device_errors(path):
                 infer = InPlace(executor)
@@ -204,13 +213,13 @@ class _Asked(RunOptions):
         kept = len(lines) if self.keep_num_outputs is None else min(self.keep_num_outputs, len(lines))
         return GraphRun(path, executor, infer, lines, extent, self.output_dir / name, kept)
 
-    def _steps(self, executor: net_run.AnyExecutor, path: Path) -> Steps:
+    def _steps(self, executor: net_run.AnyExecutor, path: Path, context: Context | None) -> Steps:
         """Return what runs lines as steps of a state. Raises ConfigError."""
         given = {"--shared_buffer": self.shared_buffer, "--verify": self.verify is not None}
         check_steps([option for option, is_given in given.items() if is_given])
         assert isinstance(executor, Executor | RemoteExecutor)  # a model in parts has no states
         with device_errors(path):
-            return Steps(executor)
+            return Steps(executor, context, exact=self.remote or self.level() is not None)
 
 
 def _asked(values: Mapping[str, Any]) -> _Asked:
@@ -259,6 +268,11 @@ def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> GraphRun:
     if asked.remote:
         return asked.job("", model.path, _remote(asked, stack, model), input_list)
     with device_errors(model.path):
+        several = asked.graph is None and asked.level() is None and has_several(model, input_list)
+        context = load_all(model, asked.device, asked.cache_compatibility_mode) if several else None
+    if context is not None:
+        return asked.job("", model.path, _first_of(asked, stack.enter_context(context)), input_list, context)
+    with device_errors(model.path):
         executor = model.load(asked.device, asked.cache_compatibility_mode, asked.graph, asked.perf_profile)
         stack.callback(executor.close)
         if isinstance(executor, ModelInParts):
@@ -266,6 +280,15 @@ def _only_job(asked: _Asked, stack: ExitStack, model: Model) -> GraphRun:
         else:
             executor.keep_warm(asked.keep_warm)
     return asked.job("", model.path, executor, input_list)
+
+
+def _first_of(asked: _Asked, context: Context) -> Executor:
+    """Return what runs the first graph of a context, all of whose graphs run as they are asked to."""
+    if asked.perf_profile is not None:
+        context.set_perf_profile(asked.perf_profile)
+    for executor in context.executors.values():
+        executor.keep_warm(asked.keep_warm)
+    return context.executors[context.graphs[0]]
 
 
 def _jobs(
@@ -323,7 +346,7 @@ def _run(name: str, job: GraphRun, times: Times, asked: _Asked, progress: Progre
     """Run it, write its results, add its times and tell how it went. Returns what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
-        for one in run(job.infer, job.inputs, job.lines, job.extent, job.begin):
+        for one in run(job.infer, job.inputs, job.lines, job.extent, job.begin, job.axes):
             times.add(one.begin_ns, one.elapsed_ns)
             if one.number < job.keep_outputs:
                 net_run.write_result(job.result_folder(one.number), one.outputs, asked.npy)

@@ -129,7 +129,7 @@ class RunOptions:
         None,
         text("NAME[,...]"),
         "Graph of the context to run. With several contexts: one name for all, or one for each.  [default: the first "
-        "graph]",
+        "graph; for a step of a state, the graphs that fit its tokens and rows]",
         group=INFERENCES,
     )
     cache_compatibility_mode: Literal["permissive", "strict"] = option(

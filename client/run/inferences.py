@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import InputLine, read_inputs
+from gputune.client.input_lists import NO_AXES, Axes, InputLine, read_inputs
 from gputune.client.outputs import write_text
 from gputune.client.pages.escaping import csv_cell
 from gputune.core.json_text import json_text
@@ -78,18 +78,19 @@ def run(
     lines: list[InputLine],
     extent: Extent,
     begin: Callable[[], None] | None = None,
+    axes: Axes = NO_AXES,
 ) -> Iterator[Inference]:
     """Run inference after inference, starting over when the list is used up.
 
-    infer: run_timed of an executor, InPlace, or Steps; tensors: the inputs that it takes. begin: is called before lines
-    that begin. Reading files is not counted. Inputs are kept only where they are needed again. Warm-up begins with the
-    first line, and so do the inferences that count.
+    infer: run_timed of an executor, InPlace, or Steps; tensors: the inputs that it takes; axes: as of read_inputs.
+    begin: is called before lines that begin. Reading files is not counted. Inputs are kept only where they are needed
+    again. Warm-up begins with the first line, and so do the inferences that count.
     """
     loaded: dict[int, dict[str, Array]] = {}
 
     def inputs_of(number: int) -> dict[str, Array]:
         index = number % len(lines)
-        inputs = loaded.get(index) or read_inputs(lines[index], tensors)
+        inputs = loaded.get(index) or read_inputs(lines[index], tensors, axes)
         if extent.needs_again(index, len(lines)):
             loaded[index] = inputs
         if begin is not None and lines[index].begins:

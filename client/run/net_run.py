@@ -14,7 +14,9 @@ from gputune.client.context.verifying.origin import Origin, tuning_of
 from gputune.client.context.verifying.same_model import check_outputs, compare_lines
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import (
+    NO_AXES,
     NO_INPUTS,
+    Axes,
     InputLine,
     check_files,
     constants_in,
@@ -99,6 +101,11 @@ class GraphRun:
         """Return what forgets the state of steps; None without."""
         return self.infer.begin if isinstance(self.infer, Steps) else None
 
+    @property
+    def axes(self) -> Axes:
+        """Return the axes of the inputs that may have any number of tokens."""
+        return self.infer.axes if isinstance(self.infer, Steps) else NO_AXES
+
     def result_folder(self, number: int) -> Path:
         """Return where the results of an inference are written."""
         return self.folder / f"Result_{number}"
@@ -109,13 +116,13 @@ def given_inputs(graph: GraphRecord, steps: bool) -> tuple[TensorRecord, ...]:
     return (graph.beside_state if steps else graph).inputs
 
 
-def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str, steps: bool = False) -> list[InputLine]:
-    """Return the inferences that are asked for. whose: the graph in messages. steps: as of given_inputs. Raises
-    ConfigError, also for inputs without a list, and for files of inputs that do not fit."""
-    tensors = given_inputs(executor.graph, steps)
+def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str, steps: Steps | None = None) -> list[InputLine]:
+    """Return the inferences that are asked for. whose: the graph in messages; steps: what runs them, if they are such.
+    Raises ConfigError, also for inputs without a list, and for files of inputs that do not fit."""
+    tensors = given_inputs(executor.graph, steps is not None)
     if input_list is not None:
         lines = read_input_list(input_list, tensors, constants_in(executor.header.configuration))
-        check_files(lines, tensors)
+        check_files(lines, tensors, NO_AXES if steps is None else steps.axes)
         return lines
     if tensors:
         names = ", ".join(repr(tensor.name) for tensor in tensors)

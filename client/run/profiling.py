@@ -91,7 +91,7 @@ def _record_here(jobs: Mapping[str, GraphRun], level: Level, path: Path, progres
     with Profiler(path, level) as profiler:
         for job in jobs.values():
             assert isinstance(job.executor, Executor)
-            inputs = read_inputs(job.lines[0], job.inputs)
+            inputs = read_inputs(job.lines[0], job.inputs, job.axes)
 
             def infer(job: GraphRun = job, inputs: Any = inputs) -> int:
                 if job.begin is not None:
@@ -120,7 +120,7 @@ def _from_target(job: GraphRun, level: Level) -> memoryview:
     assert isinstance(executor, RemoteExecutor)
     inputs = read_inputs(job.lines[0], job.inputs)
     given: tuple[Values, Mapping[str, MemHandle]] = inputs, {}
-    state = job.infer.state if isinstance(job.infer, Steps) else None
+    state = job.infer.memory if isinstance(job.infer, Steps) else None
     if isinstance(job.infer, InPlace):
         job.infer.fill(inputs)
         given = job.infer.inputs, job.infer.outputs

@@ -53,7 +53,7 @@ def load(
     """
     model = open_any(path)
     if graph is None and not model.in_parts:
-        loaded = _load_all(model, device, cache_compatibility_mode)
+        loaded = load_all(model, device, cache_compatibility_mode)
     else:
         runner = model.load(device, cache_compatibility_mode, graph, perf_profile if model.in_parts else None)
         loaded = Context(model.path, {graph or runner.graph.name: runner}, runner.close)
@@ -269,8 +269,9 @@ class Context(Closing):
         raise ValueError(f"{self.path}: no graph takes {given_in_words(inputs)}; the graphs take {known}")
 
 
-def _load_all(model: Model, device: str | None, mode: Compatibility) -> Context:
-    """Return all graphs of a file, which share arenas, weights and programs."""
+def load_all(model: Model, device: str | None, mode: Compatibility) -> Context:
+    """Return all graphs of a file, which share arenas, weights and programs. The caller reads `warnings` and
+    `computes`. Raises as load() does."""
     group = group_of(model.contexts(_NAME), device, 1, is_strict(mode))
     members = {member: group[member] for member in group if "/" in member}
     names = [executor.graph.name for executor in members.values()]

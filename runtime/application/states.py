@@ -99,11 +99,17 @@ class State(Closing):
     def run(self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None) -> dict[str, Array]:
         """Run inferences that move the state on, as Context.run does. If one fails, a state that can be rewound is as
         it was."""
+        return self.run_timed(inputs, outputs, graph=graph)[0]
+
+    def run_timed(
+        self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None
+    ) -> tuple[dict[str, Array], int]:
+        """Run as run does, and also return what the inferences took together, in ns."""
         with self._alone():
             alike = self._chosen(graph)
             if not self._record.token_inputs:
                 executor = _taking(_with_room(alike, self.length) or [alike[0][-1]], inputs)
-                return executor.step_timed(self._memory, _given(executor, inputs), outputs)[0]
+                return executor.step_timed(self._memory, _given(executor, inputs), outputs)
             given = _given(alike[0][0], inputs)
             steps = self._planned(self._fitting(alike, given), given)
             if outputs and (len(steps) > 1 or steps[0].padding):
@@ -112,27 +118,28 @@ class State(Closing):
                 )
             length = self.length
             try:
-                return self._joined(steps, [self._made(step, given, outputs) for step in steps])
+                made, ns = zip(*[self._made(step, given, outputs) for step in steps], strict=True)
+                return self._joined(made), sum(ns)
             except BaseException:
                 if self._record.can_rewind and self.length > length:
                     self._memory.rewind(length)
                 raise
 
-    def _made(self, step: _Step, given: Values, outputs: Values) -> dict[str, Array]:
-        """Run an inference; return its outputs without those of padding."""
+    def _made(self, step: _Step, given: Values, outputs: Values) -> tuple[dict[str, Array], int]:
+        """Run an inference; return its outputs without those of padding, and its ns."""
         states = _states_of(step.executor)
         cut = {token.name: _part(given[token.name], token, step) for token in states.token_inputs}
-        made = step.executor.step_timed(self._memory, {**given, **cut}, outputs)[0]
+        made, ns = step.executor.step_timed(self._memory, {**given, **cut}, outputs)
         if not step.padding:
-            return made
+            return made, ns
         self._memory.rewind(self.length - step.padding)
         for token in states.token_outputs:
             made[token.name] = made[token.name][_range(token.axis, 0, step.real)]
-        return made
+        return made, ns
 
-    def _joined(self, steps: Sequence[_Step], made: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    def _joined(self, made: Sequence[dict[str, Array]]) -> dict[str, Array]:
         """Return the outputs of all inferences: rows of tokens together, of others what the last one made."""
-        if len(steps) == 1:
+        if len(made) == 1:
             return made[0]
         axes = {token.name: token.axis for token in self._record.token_outputs}
         return {

@@ -61,6 +61,14 @@ class ContextSource:
         ContextError, OSError."""
         return _fitting(self._opened(), device, graph)
 
+    def graphs(self) -> tuple[GraphRecord, ...]:
+        """Return the graphs of the context; those in a package have the same. Raises ContextError, OSError."""
+        with self._opened() as opened:
+            if isinstance(opened, ContextFile):
+                return opened.header.graphs
+            with opened.open(0) as file:
+                return file.header.graphs
+
     def _opened(self) -> ContextFile | Package:
         if isinstance(self.content, Extent):
             return context_of(self.content, str(self.path))

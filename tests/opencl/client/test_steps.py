@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.client.commands import Gputune, Ran, read_json
-from tests.opencl.client.test_states import FAR, ByHand
+from tests.opencl.client.test_states import FAR, TOKENS, WANTED, ByHand, far
 from tests.opencl.conftest import KernelBench
-from tests.opencl.stateful import FIXED_STATE, WIDTH, cell, write
+from tests.opencl.stateful import FIXED_STATE, WIDTH, WORDS, cell, decoder, growing, write
 
 pytestmark = pytest.mark.long("who runs a list of steps: no other test runs net-run with a state")
 X = np.random.default_rng(4).standard_normal((4, 1, 12)).astype(np.float32)
@@ -74,6 +74,30 @@ def test_lines_are_steps_until_an_empty_line(
     assert all(np.abs(one - other).max() <= FAR * np.abs(other).max() for one, other in zip(found, want, strict=True))
     last = read_json(tmp_path / "summary.json")["memory"]["last"]
     assert [last[name]["bytes_copied"] for name in ("h", "c", "hn", "cn")] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("more", "cuts", "refused"),
+    [
+        ((), [3, 4, 34, 40], ""),
+        (("--graph", "1 of 24"), [24, 25], "1 tokens do not fit a state that has 24 of 24 rows"),
+    ],
+)
+def test_a_step_takes_any_tokens_by_the_graphs_that_fit_it(
+    bench: KernelBench, run: Run, tmp_path: Path, more: tuple[str, ...], cuts: list[int], refused: str
+) -> None:
+    graphs = [(1, 40), (1, 24), (8, 40)]
+    models = {f"{tokens} of {rows}": (decoder(tokens, rows), growing(tokens, rows)) for tokens, rows in graphs}
+    ends = list(zip([0, *cuts], cuts, strict=False))
+    for begin, end in ends:
+        TOKENS[:, begin:end].tofile(tmp_path / f"{end}.raw")
+    path = write(tmp_path / "decoder.bin", bench.backend, models)
+    ran = run("".join(f"ids:={{folder}}/{end}.raw\n" for end in cuts), "--retrieve_context", path, *more)
+    assert (ran.code, refused in ran.err) == (8 if refused else 0, True), ran.err
+    for number, (begin, end) in enumerate(ends[: -1 if refused else None]):
+        got = np.fromfile(tmp_path / "out" / f"Result_{number}" / "logits.raw", np.float32).reshape(-1, 1, WORDS)
+        assert len(got) == end - begin
+        assert not any(far(row, want) for row, want in zip(got, WANTED[begin:end], strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:.*was prepared for memory handles:UserWarning")
