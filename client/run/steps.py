@@ -27,8 +27,12 @@ class Steps:
 
         memory: what holds the state of one graph. axes: of the inputs that may have any number of tokens."""
         only: Any = executor
-        self.memory: Any = executor.open_state() if context is None else None
-        self._state = State({"": only}, self.memory) if context is None else context.state(context.graphs[0])
+        self.memory: Any = None
+        if context is None:
+            self.memory = only.open_state()
+            self._state = State({"": only}, self.memory)
+        else:
+            self._state = context.state(context.graphs[0])
         states = None if exact else executor.graph.states
         self.axes: Axes = {} if states is None else {token.name: token.axis for token in states.token_inputs}
 
