@@ -1,20 +1,18 @@
 /* gputune-run: runs a context binary on files, and says what inferences take. An example of gputune.h, too. */
 #define _POSIX_C_SOURCE 200809L
 #include "gputune.h"
+#include "names.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096, STEM_BYTES = 200, FEW = 10 };
+enum { LONGEST_PATH = 4096, FEW = 10 };
 
 static const char HELP[] =
     "usage: gputune-run --context_binary FILE [OPTION ...] [INPUT.raw ...]\n\n"
@@ -32,7 +30,8 @@ static const char HELP[] =
     "  --num_inferences N   number of inferences; after the last line, the list\n"
     "                       starts over; default: one for each line\n"
     "  --duration SECONDS   instead of a number: time in which inferences begin\n"
-    "  --graph NAME         graph to run; default: the context's first graph\n"
+    "  --graph NAME         graph to run; default: the context's first graph, and for\n"
+    "                       steps those that take the same in fewer rows, too\n"
     "  --device NAME        part of the name of the device or its platform;\n"
     "                       default: the context's own device, else the best device\n"
     "  --strict             refuse a context for another device or driver; without\n"
@@ -53,34 +52,19 @@ typedef struct run {
     char **files; /* of each line those of the inputs, in their order */
     bool *begins; /* of each line of a list whether it is the first one or stands behind an empty line */
     gputune_state *state;               /* of which inferences are steps, or NULL */
+    gputune_graph **others;             /* beside the first graph those for fewer rows, which steps use, too */
+    size_t other_count, tokens;         /* of a step */
     const gputune_tensor *takes, *makes; /* inputs that are given and outputs that are written */
     char **input_stems, **stems; /* of the files of inputs and outputs */
     gputune_value *values, *results;
     uint64_t *took_ns;
 } run;
 
-static int failed(int code, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("error: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    return code;
-}
-
 /* What an option names and is not there, such as a graph, is the caller's mistake, as with net-run. */
 static int refused(const gputune_error *error) {
     const bool is_option = error->code == GPUTUNE_INVALID_ARGUMENT || error->code == GPUTUNE_UNKNOWN_GRAPH;
     const int code = is_option ? BAD_OPTION : BAD_DEVICE_OR_CONTEXT;
     return failed(code, "%s [%s]", error->message, gputune_code_name(error->code));
-}
-
-/* Memory for `count` and one more, until the program ends. */
-static void *more(void *memory, size_t count, size_t nbytes) {
-    void *got = count < SIZE_MAX / nbytes - 1 ? realloc(memory, (count + 1) * nbytes) : NULL;
-    if (got == NULL) exit(failed(BAD_DEVICE_OR_CONTEXT, "there is no memory for %zu x %zu bytes", count, nbytes));
-    return got;
 }
 
 static uint64_t now_ns(void) {
@@ -124,56 +108,6 @@ static int parse(run *run, int argc, char **argv) {
     if (run->context == NULL && !run->help) return failed(BAD_OPTION, "--context_binary names what to run; see --help");
     if (run->count && run->seconds > 0) return failed(BAD_OPTION, "--num_inferences or --duration: give one of them");
     return 0;
-}
-
-/* Names the file of a tensor: what is no letter, digit, dot, hyphen or underscore of ASCII is an underscore, a dot in
- * front, too, and what is over STEM_BYTES is cut off. The result has room for a number. */
-static char *file_stem(const char *name) {
-    char *stem = more(NULL, STEM_BYTES + 24, 1);
-    size_t length = 0;
-    for (const unsigned char *at = (const unsigned char *)name; *at && length < STEM_BYTES; at++) {
-        if ((*at & 0xc0) == 0x80) continue; /* the rest of a character */
-        bool plain = (*at < 128 && (isalnum(*at) || strchr("_-", *at))) || (*at == '.' && length > 0);
-        stem[length++] = plain ? (char)*at : '_';
-    }
-    stem[length] = 0;
-    return stem;
-}
-
-/* Names the files of tensors as net-run does. A name that can be a file's stays as it is; of others that would share a
- * file, the later one gets a number, so no stem is the name of another tensor. Some file systems do not tell A from a.
- */
-static char **file_stems(const gputune_tensor *tensors, size_t count) {
-    char **stems = memset(more(NULL, count, sizeof *stems), 0, count * sizeof *stems);
-    for (size_t step = 0; step < 2 * count; step++) { /* first those that keep their names */
-        char *stem = file_stem(tensors[step % count].name);
-        size_t length = strlen(stem), number = 2;
-        if ((strcmp(stem, tensors[step % count].name) == 0) != (step < count)) {
-            free(stem);
-            continue;
-        }
-        for (size_t other = 0; other < count; other++)
-            if (stems[other] != NULL && strcasecmp(stems[other], stem) == 0)
-                sprintf(stem + length, ".%zu", number++), other = SIZE_MAX; /* against all others once more */
-        stems[step % count] = stem;
-    }
-    return stems;
-}
-
-/* Takes the next word of a line, NULL at its end. Blanks in double quotes are part of it, and the quotes are not.
- * *closed: whether every quote has an end. */
-static char *next_word(char **rest, bool *closed) {
-    bool quoted = false;
-    char *at = *rest + strspn(*rest, " \t\r\n"), *word = at, *to = at;
-    if (*at == 0) return NULL;
-    for (; *at && (quoted || !strchr(" \t\r\n", *at)); at++) {
-        if (*at == '"') quoted = !quoted;
-        else *to++ = *at;
-    }
-    *rest = at + (*at != 0);
-    *to = 0;
-    *closed = !quoted;
-    return word;
 }
 
 /* Finds the input of a name, or else of a file stem, since not every name can be written in a list. */
@@ -302,6 +236,7 @@ static int infer(run *run, gputune_graph *graph, gputune_error *error) {
     for (size_t place = 0; !code && place < run->inputs && (run->lines > 1 || run->done == 0); place++)
         code = read_input(files[place], &run->takes[place], run->values[place].data);
     if (code) return code;
+    if (run->other_count && gputune_state_graph(run->state, run->tokens, &graph, error)) return refused(error);
     uint64_t begun_ns = now_ns();
     if (gputune_run(graph, run->values, run->inputs, run->results, run->outputs, error)) return refused(error);
     uint64_t took_ns = now_ns() - begun_ns;
@@ -398,6 +333,38 @@ static int choose_tensors(run *run, gputune_graph *graph, size_t named) {
     return 0;
 }
 
+/* Tells whether each of some tensors is among others, with as many bytes. */
+static bool are_among(const gputune_tensor *tensors, size_t count, const gputune_tensor *others, size_t other_count) {
+    size_t found = 0;
+    for (size_t place = 0; place < count; place++)
+        for (size_t other = 0; other < other_count; other++)
+            found += tensors[place].nbytes == others[other].nbytes && !strcmp(tensors[place].name, others[other].name);
+    return found == count;
+}
+
+/* Loads the graphs that take the same as the first one in fewer rows, of which the state chooses one for each step. */
+static int load_others(run *run, gputune_device *device, const gputune_file *file, gputune_graph *first) {
+    gputune_error error;
+    gputune_graph_info info;
+    gputune_graph *graph;
+    const size_t count = gputune_graph_count(file, 0);
+    while (gputune_state_graph(run->state, run->tokens, &graph, &error)) run->tokens++; /* only the first one is here */
+    run->others = more(NULL, count, sizeof *run->others);
+    for (size_t number = 0; number < count; number++) {
+        gputune_load_options how = run->load;
+        if (gputune_graph_info_of(file, 0, number, &info, &error)) return refused(&error);
+        how.graph = info.name;
+        if (!strcmp(info.name, gputune_info(first)->name) || info.input_count != gputune_info(first)->input_count ||
+            !are_among(run->takes, run->inputs, info.inputs, info.input_count) ||
+            !are_among(run->makes, run->outputs, info.outputs, info.output_count))
+            continue;
+        if (gputune_load(device, file, &how, &graph, &error)) return refused(&error);
+        if (gputune_use_state(graph, run->state, &error)) gputune_unload(graph); /* it remembers something else */
+        else run->others[run->other_count++] = graph;
+    }
+    return 0;
+}
+
 /* Learns what the graph takes and gives, and reads the input list. */
 static int prepare(run *run, gputune_graph *graph) {
     size_t named = run->inputs;
@@ -460,12 +427,17 @@ int main(int argc, char **argv) {
     if (gputune_open(run.context, &file, &error) ||
         gputune_open_device(&(gputune_device_options){.device = run.device, .file = file}, &device, &error))
         code = refused(&error);
+    const bool several = !code && run.load.graph == NULL && gputune_graph_count(file, 0) > 1;
+    if (several && gputune_open_group(device, (const gputune_file *[]){file}, 1, 1, &run.load.group, &error))
+        code = refused(&error);
     uint64_t begun_ns = now_ns();
     if (!code && gputune_load(device, file, &run.load, &graph, &error)) code = refused(&error);
     uint64_t load_ns = now_ns() - begun_ns;
-    gputune_close(file);
     if (!code) warn(&run, graph);
     if (!code) code = prepare(&run, graph);
+    if (!code && several && run.state && gputune_state_capacity(run.state) && run.profile == NULL)
+        code = load_others(&run, device, file, graph);
+    gputune_close(file);
     if (!code && run.profile != NULL &&
         (gputune_open_profile(device, run.profile, GPUTUNE_DETAILED, &profile, &error) ||
          gputune_record(graph, profile, &error)))
@@ -474,6 +446,8 @@ int main(int argc, char **argv) {
     if (!code) tell(&run, device, load_ns);
     gputune_close_state(run.state);
     gputune_unload(graph);
+    for (size_t number = 0; number < run.other_count; number++) gputune_unload(run.others[number]);
+    gputune_close_group(run.load.group);
     if (profile != NULL && gputune_close_profile(profile, &error) && !code) code = refused(&error);
     gputune_close_device(device);
     return code;

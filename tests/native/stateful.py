@@ -26,10 +26,13 @@ def stateful_context(
     pairs: Sequence[str] = PAIRS,
 ) -> Path:
     """Graphs, by name, that add so many rows to a state; 0: to a fixed one. Each computes next a = 2 x, next b = 2 a
-    and y = 2 b. One that grows also gives twice the length on the device of the library. axis: of the rows; row:
-    elements of one; source: of a kernel that doubles floats; pairs: in the order of the record."""
-    shape = (capacity, row) if axis == 0 else (row, capacity)
-    records = [_graph(name, tokens, axis, shape, pairs, device is DEVICE) for name, tokens in graphs.items()]
+    and y = 2 b. One that grows also gives twice the length on the device of the library. axis: of the rows, N
+    of a graph "of N"; row: elements of one; source: of a kernel that doubles floats; pairs: in the order of the record."""
+    records = []
+    for name, tokens in graphs.items():
+        rows = int(name[3:]) if name.startswith("of ") else capacity
+        shape = (rows, row) if axis == 0 else (row, rows)
+        records.append(_graph(name, tokens, axis, shape, pairs, device is DEVICE))
     programs = (ProgramRecord(source.encode(), source, ""),)
     write_context(path, Context(records, programs, (), device.to_dict(), "fake", {}, {}, True))
     return path

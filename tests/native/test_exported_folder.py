@@ -27,6 +27,7 @@ from tests.native.stateful import LATER, stateful_context
 MAKE = ["make", "-j2", "CFLAGS=-O0"]
 PLUGIN, PLUGIN_NAMES = "build/libgputune_onnxruntime.so", {"CreateEpFactories", "ReleaseEpFactory"}
 X = np.arange(ELEMENTS, dtype=np.float32)
+FIXED, FEWER, GROWING = {"fixed": 0}, {"of 8": 1, "of 4": 1, "two of 8": 2}, ["twice_the_length", "y"]
 
 
 def bare(command: Sequence[str | Path], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -82,30 +83,33 @@ def test_the_example_runs(app: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found", "names"),
+    ("graphs", "words", "found", "names"),
     [
-        (["--input_list", "steps"], [0, 0, LATER, 0], ["y"]),
-        (["--input_list", "steps", "--num_inferences", "7"], [0, 0, LATER, 0], ["y"]),
-        (["--num_inferences", "3", "3.raw"], [0], ["y"]),
-        (["--input_list", "whole"], [8, 8], ["next_a", "next_b", "y"]),
-        (["1.raw", "2.raw", "4.raw"], [8], ["next_a", "next_b", "y"]),
+        (FIXED, ["--input_list", "steps"], [{0}, {0}, {LATER}, {0}], ["y"]),
+        (FIXED, ["--input_list", "steps", "--num_inferences", "7"], [{0}, {0}, {LATER}, {0}], ["y"]),
+        (FIXED, ["--num_inferences", "3", "3.raw"], [{0}], ["y"]),
+        (FIXED, ["--input_list", "whole"], [{8}, {8}], ["next_a", "next_b", "y"]),
+        (FIXED, ["1.raw", "2.raw", "4.raw"], [{8}], ["next_a", "next_b", "y"]),
+        (FEWER, ["--input_list", "long"], [{0}, {0}, {LATER}, {2 * LATER}, {0, 3 * LATER}, {0, 4 * LATER}], GROWING),
+        (FEWER, ["--input_list", "long", "--graph", "of 8"], [{0}, {0}, *({LATER * x} for x in (1, 2, 3, 4))], GROWING),
     ],
 )
 def test_lines_are_steps_of_a_state_unless_they_have_files_for_it(
-    app: Path, tmp_path: Path, words: list[str], found: list[int], names: list[str]
+    app: Path, tmp_path: Path, graphs: dict[str, int], words: list[str], found: list[set[int]], names: list[str]
 ) -> None:
-    """An empty line begins anew, and so does a list that starts over."""
-    context = stateful_context(tmp_path / "a.bin", {"fixed": 0})
+    """An empty line begins anew, and so does a list that starts over. What is moved to more rows fills half of y."""
+    context = stateful_context(tmp_path / "a.bin", graphs, axis=1)
     for number in range(1, 5):
         np.full(ELEMENTS, number, np.float32).tofile(tmp_path / f"{number}.raw")
     lines = [f"x:={tmp_path / str(number)}.raw\n" for number in range(1, 5)]
     (tmp_path / "steps").write_text(f"{lines[0]}# x\n{lines[1]}{lines[2]}\n \n{lines[3]}")
+    (tmp_path / "long").write_text("".join([*lines, *lines[:2]]))
     state = f"a:={tmp_path}/4.raw b:={tmp_path}/4.raw "
     (tmp_path / "whole").write_text(f"{state}{lines[0]}{state}{lines[1]}")
     words = [str(tmp_path / word) if (tmp_path / word).exists() else word for word in words]
     ran = run(app, "--context_binary", str(context), "--output_dir", str(tmp_path / "out"), *words)
     assert ran.returncode == 0, ran.stderr
-    assert [set(result(tmp_path / "out", number)) for number in range(len(found))] == [{value} for value in found]
+    assert [set(result(tmp_path / "out", number)) for number in range(len(found))] == found
     assert len(list((tmp_path / "out").iterdir())) == len(found)
     assert sorted(path.stem for path in (tmp_path / "out" / "Result_0").iterdir()) == names
 

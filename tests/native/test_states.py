@@ -199,8 +199,7 @@ def sizes(native: Native, device: Device, tmp_path: Path) -> Iterator[dict[int, 
     with contextlib.ExitStack() as stack:
         found = {}
         for capacity, order in ((4, "ba"), (CAPACITY, "ab")):
-            path = tmp_path / f"{capacity}.bin"
-            stateful_context(path, {f"of {capacity}": 1}, axis=1, capacity=capacity, pairs=order)
+            path = stateful_context(tmp_path / f"{capacity}.bin", {f"of {capacity}": 1}, axis=1, pairs=order)
             file = stack.enter_context(native.open(path))
             found[capacity] = stack.enter_context(device.load(file))
         yield found

@@ -17,7 +17,7 @@ from tests.native.voting import ADRENO, CPU, MALI, Voting, files, place, start, 
 
 UNBOUND = re.compile(r"\b(v?sprintf|strcpy|strcat|strncat|stpcpy|gets|f?scanf|sscanf)\(")
 KNOWN = {
-    "main.c": {"sprintf": 1},  # a number behind a name, for which file_stem leaves room
+    "names.h": {"sprintf": 1},  # a number behind a name, for which file_stem leaves room
     "onnxruntime/factory.c": {"strcpy": 1, "sscanf": 2},  # into room that was made for it; numbers
     "onnxruntime/nodes.c": {"strcpy": 1, "strcat": 1},  # into room that was made for them
     "onnxruntime/segment.c": {"sprintf": 2, "strcpy": 1},  # "shapes"
