@@ -27,7 +27,8 @@ def stateful_context(
 ) -> Path:
     """Graphs, by name, that add so many rows to a state; 0: to a fixed one. Each computes next a = 2 x, next b = 2 a
     and y = 2 b. One that grows also gives twice the length on the device of the library. axis: of the rows, N
-    of a graph "of N"; row: elements of one; source: of a kernel that doubles floats; pairs: in the order of the record."""
+    of a graph "of N"; row: elements of one; source: of a kernel that doubles floats; pairs: in the order of the
+    record."""
     records = []
     for name, tokens in graphs.items():
         rows = int(name[3:]) if name.startswith("of ") else capacity
