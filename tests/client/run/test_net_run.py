@@ -161,7 +161,7 @@ def test_inputs_are_kept_where_they_are_needed_again(
 ) -> None:
     loaded: list[weakref.ref[Any]] = []
 
-    def read(line: InputLine, inputs: object) -> dict[str, Any]:
+    def read(line: InputLine, *_: object) -> dict[str, Any]:
         value = np.full(1, float(line.place))
         loaded.append(weakref.ref(value))
         return {"x": value}
