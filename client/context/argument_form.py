@@ -101,9 +101,14 @@ class FormChoice:
         return chosen
 
     def _digest(self) -> str:
-        """Return the identity of the choice: the device and all that changes times there."""
-        search = TaskSearch(_TASK, self._device, device_limits(self._device), EFFORTS["quick"], self._settings)
-        return hashlib.sha256(json.dumps(["argument form in C", search.validity.digest]).encode()).hexdigest()
+        return choice_digest(self._device, self._settings, "argument form in C")
+
+
+def choice_digest(device: DeviceIdentity, settings: Mapping[str, str], *what: object) -> str:
+    """Return the identity of a choice that is measured: what it is about, as JSON has it, the device, and all that
+    changes times there."""
+    search = TaskSearch(_TASK, device, device_limits(device), EFFORTS["quick"], settings)
+    return hashlib.sha256(json.dumps([*what, search.validity.digest]).encode()).hexdigest()
 
 
 def _measured(runner: ContextRunner, device: DeviceIdentity) -> dict[ArgumentForm, float]:

@@ -15,11 +15,12 @@ from typing import Any
 from gputune.cache import PerformanceCache, named
 from gputune.client.context import builder
 from gputune.client.context.argument_form import FormChoice
+from gputune.client.context.builder import Built, Wanted
 from gputune.client.context.choice import Decision, InChain, outcomes_of
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS, worth_compiling
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
-from gputune.client.context.memory.load_choice import packed_or_smaller
+from gputune.client.context.memory.load_choice import Loading, packed_or_smaller
 from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.part_gains import worthwhile
 from gputune.client.context.reserves import Foretelling, insure
@@ -147,8 +148,8 @@ class Generation:
             cache = stack.enter_context(opened(path, warn=log.warning, secret=self._secret))
             self._open_repository(stack, cache)
             if self._computes and self._request.config.form is None:
-                self._form = self._form_choice(cache).chosen(self._runner())
-            self._launch_ns = self._form_choice(cache).launch_ns
+                self._form = FormChoice(*self._of_device(cache)).chosen(self._runner())
+            self._launch_ns = FormChoice(*self._of_device(cache)).launch_ns
             tuner = self._tuner(cache)
             self._begin(tuner, cache)
             verdicts = tuner.verdicts(self._tasks).values()
@@ -161,12 +162,11 @@ class Generation:
                 outcomes = self._tune(tuner)
             with self._clock.phase("chain"):
                 decided = self._decide(outcomes, tuner, cache)
-            line = unfinished_line([tuner.unfinished, *(one.unfinished for one in decided)])
-            self.hurried = bool(line)
+            self.hurried = bool(line := unfinished_line([tuner.unfinished, *(one.unfinished for one in decided)]))
             if line and self._lasts is not False:
                 log.warning(line)
             decisions = self._within_limit(self._worthwhile(decided), tuner.measured)
-            self._make(decisions, None if mode == "frozen" else cache)
+            self._make(decisions, cache)
             if mode != "frozen":
                 cache.finish_generation(self._fingerprint)
             if (report := self._request.tuning.report) is not None:
@@ -225,7 +225,7 @@ class Generation:
         with ExitStack() as stack:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
-            choice = self._form_choice(cache)
+            choice = FormChoice(*self._of_device(cache))
             self._form, self._launch_ns = self._request.config.form or choice.remembered(), choice.launch_ns
             tuner = self._tuner(cache)
             self._begin(tuner, cache)
@@ -259,8 +259,8 @@ class Generation:
             budget=self._budget,
         )
 
-    def _form_choice(self, cache: PerformanceCache) -> FormChoice:
-        return FormChoice(cache, self.device, settings_of(self._client.server), self._mode == "frozen")
+    def _of_device(self, cache: PerformanceCache) -> tuple[PerformanceCache, DeviceIdentity, Mapping[str, str], bool]:
+        return cache, self.device, settings_of(self._client.server), self._mode == "frozen"
 
     def _runner(
         self, graph: str | None = None, progress: Progress | None = None, budget: Budget | None = None
@@ -346,16 +346,16 @@ class Generation:
         with self._clock.phase("finalize"):
             shared = [self._settings[one.plan.name].shared_memory for one in decisions]
             wanted = [
-                builder.Wanted(one.plan, one.outcomes, one.persistent, own, self._form)
+                Wanted(one.plan, one.outcomes, one.persistent, own, self._form)
                 for one, own in zip(decisions, shared, strict=True)
             ]
             try:
-                built = self._built(wanted)
+                built = self._built(wanted, cache)
             except TargetError as error:
                 persistent = any(one.persistent for one in wanted)
                 if self._repository is not None and not persistent:
                     raise
-                built = self._built([replace(one, persistent=False) for one in wanted], plain=True)
+                built = self._built([replace(one, persistent=False) for one in wanted], cache, plain=True)
                 log.warning(apart_line(error, built) if persistent else f"launches do not share programs: {error}")
         if self._repository is not None and (foreign := len(self._repository.foreign)):
             log.info(
@@ -376,7 +376,7 @@ class Generation:
             if one.end_to_end is not None:
                 log.info(f"graph {one.plan.name}: " * (len(decisions) > 1) + one.end_to_end.line)
 
-    def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
+    def _built(self, wanted: Sequence[Wanted], cache: PerformanceCache | None, plain: bool = False) -> Built:
         """Return the graphs with their programs, which launches do not share if they are to be plain."""
         repository, config, progress = self._repository, self._request.config, self._progress
         maker, sharing = repository or self._client, config.sharing(plain, kept=repository is not None)
@@ -384,8 +384,9 @@ class Generation:
         if repository is not None:
             repository.counts.clear()
         built = make(compact=config.compact)
-        if config.weights == "auto" and self._compares and self._mode != "frozen":
-            built, self._said = packed_or_smaller(self._runner(budget=self._budget), built, make, wanted)
+        if config.weights == "auto" and self._compares and cache is not None:
+            runner, loading = self._runner(budget=self._budget), Loading(*self._of_device(cache))
+            built, self._said = packed_or_smaller(runner, built, make, wanted, loading)
         if repository is not None and (counts := repository.counts).total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
         return built

@@ -2,18 +2,21 @@
 
 import random
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gputune.cache import PerformanceCache
 from gputune.client.context.builder import Built, Wanted
 from gputune.client.context.memory import weights as weights_module
-from gputune.client.context.memory.load_choice import packed_or_smaller
+from gputune.client.context.memory.load_choice import Loading, packed_or_smaller
 from gputune.client.context.memory.weights import Packing, Packings, Weights
 from gputune.client.errors import MemoryPlanError, TargetError
 from gputune.runtime.context.records import BufferRef, GraphRecord
+from tests.native.fake import CPU
 
 ALIGNMENT, LARGEST = 16, 100
 
@@ -87,7 +90,7 @@ def test_what_is_packed_is_kept_packed_if_no_buffer_holds_it_all() -> None:
     assert weights.sections() == (b"a" * 60, b"b" * 60)
 
 
-class Loading:
+class Runner:
     """A runner that says how long contexts take to load; None where it cannot load them. Without times no time is
     left."""
 
@@ -117,7 +120,12 @@ class Loading:
     ],
 )
 def test_larger_weights_are_packed_at_load_where_that_is_as_fast(
-    nbytes: int, taken_ns: tuple[float | None, ...], packs: bool, words: str, caplog: pytest.LogCaptureFixture
+    nbytes: int,
+    taken_ns: tuple[float | None, ...],
+    packs: bool,
+    words: str,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     plan = SimpleNamespace(constants={"w": np.zeros(250, np.float32)})
     packed, other = (
@@ -129,7 +137,11 @@ def test_larger_weights_are_packed_at_load_where_that_is_as_fast(
         return other
 
     wanted: Any = [Wanted(plan, {})]  # type: ignore[arg-type]
-    built, said = packed_or_smaller(Loading(*taken_ns), packed, make, wanted)  # type: ignore[arg-type]
+    with PerformanceCache.open(tmp_path / "c.db") as cache:
+        loading, nothing = (Loading(cache, CPU, {}, frozen) for frozen in (False, True))
+        built, said = packed_or_smaller(Runner(*taken_ns), packed, make, wanted, loading)  # type: ignore[arg-type]
+        again = packed_or_smaller(Runner(), packed, make, wanted, nothing)  # type: ignore[arg-type]
+        assert again == (built, said), "what was measured is kept"
     assert built is (packed if packs else other)
     assert words in said and bool(words) == bool(said)
     assert ("the target is gone" in caplog.text) == (None in taken_ns)
