@@ -32,7 +32,7 @@ HEAD = """\
 #include "reading.h"
 """
 LAST_STATUS = -72
-"""Of OpenCL 3.0; what is behind it are errors of extensions."""
+"""The last error code of OpenCL 3.0; extensions have the codes behind it."""
 OTHER_STATUSES: Mapping[str, int] = {
     "INVALID_PROPERTY": -64,
     "PLATFORM_NOT_FOUND_KHR": -1001,

@@ -11,7 +11,8 @@ import hashlib
 import json
 import logging
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,21 +53,42 @@ _SUM = ElementwiseProblem(
 _TASK = Task("Elementwise", _SUM, LAUNCHES)
 
 
+@dataclass(frozen=True)
+class DeviceChoices:
+    """What a performance cache keeps of choices that are measured once on a device.
+
+    settings: of the target, which change times; frozen: nothing may be measured."""
+
+    cache: PerformanceCache
+    device: DeviceIdentity
+    settings: Mapping[str, str]
+    frozen: bool
+
+    def record(self, *question: object) -> ChainRecord | None:
+        """Return what is known of a question, which is plain JSON. Raises CacheError."""
+        return self.cache.chain_of(self._digest(question))
+
+    def keep(self, record: ChainRecord, *question: object) -> None:
+        """Keep what was measured. Raises CacheError."""
+        self.cache.conclude_chain(self._digest(question), record)
+
+    def _digest(self, question: Sequence[object]) -> str:
+        """Return the identity of a question on this device, with all that changes times there."""
+        search = TaskSearch(_TASK, self.device, device_limits(self.device), EFFORTS["quick"], self.settings)
+        return hashlib.sha256(json.dumps([*question, search.validity.digest]).encode()).hexdigest()
+
+
 class FormChoice:
     """The form of a device, as its cache knows it or as it is measured."""
 
-    def __init__(
-        self, cache: PerformanceCache, device: DeviceIdentity, settings: Mapping[str, str], frozen: bool
-    ) -> None:
-        """Take settings of the target, which change times; frozen: nothing may be measured."""
-        self._cache = cache
-        self._device = device
-        self._settings = settings
-        self._frozen = frozen
+    QUESTION = "argument form in C"
+
+    def __init__(self, choices: DeviceChoices) -> None:
+        self._choices, self._device = choices, choices.device
 
     def remembered(self) -> ArgumentForm:
         """Return what the cache knows, else the device's usual form. Raises CacheError."""
-        record = self._cache.chain_of(self._digest())
+        record = self._choices.record(self.QUESTION)
         known = None if record is None else record.measured.get("argument_form")
         return next((form for form in ARGUMENT_FORMS if form == known), usual_form(self._device))
 
@@ -74,7 +96,7 @@ class FormChoice:
     def launch_ns(self) -> float:
         """Return the ns that a launch takes in the best form, with its share of an inference; 0 if the cache does not
         know them. Raises CacheError."""
-        record = self._cache.chain_of(self._digest())
+        record = self._choices.record(self.QUESTION)
         return 0 if record is None else record.launch_ns
 
     def chosen(self, runner: ContextRunner) -> ArgumentForm:
@@ -83,7 +105,7 @@ class FormChoice:
         usual = usual_form(self._device)
         if self._device.device_type == "cpu":
             return usual
-        if self._frozen or self._cache.chain_of(self._digest()) is not None:
+        if self._choices.frozen or self._choices.record(self.QUESTION) is not None:
             return self.remembered()
         try:
             with runner:
@@ -97,18 +119,8 @@ class FormChoice:
         log.info(f"launches are given {IN_WORDS[chosen]}; a launch takes with {told}")
         times: dict[str, float] = {str(form): taken_ns for form, taken_ns in times_ns.items()}
         record = ChainRecord({}, times, least / LAUNCHES, {"argument_form": chosen})
-        self._cache.conclude_chain(self._digest(), record)
+        self._choices.keep(record, self.QUESTION)
         return chosen
-
-    def _digest(self) -> str:
-        return choice_digest(self._device, self._settings, "argument form in C")
-
-
-def choice_digest(device: DeviceIdentity, settings: Mapping[str, str], *what: object) -> str:
-    """Return the identity of a choice that is measured: what it is about, as JSON has it, the device, and all that
-    changes times there."""
-    search = TaskSearch(_TASK, device, device_limits(device), EFFORTS["quick"], settings)
-    return hashlib.sha256(json.dumps([*what, search.validity.digest]).encode()).hexdigest()
 
 
 def _measured(runner: ContextRunner, device: DeviceIdentity) -> dict[ArgumentForm, float]:

@@ -14,13 +14,13 @@ from typing import Any
 
 from gputune.cache import PerformanceCache, named
 from gputune.client.context import builder
-from gputune.client.context.argument_form import FormChoice
+from gputune.client.context.argument_form import DeviceChoices, FormChoice
 from gputune.client.context.builder import Built, Wanted
 from gputune.client.context.choice import Decision, InChain, outcomes_of
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS, worth_compiling
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
-from gputune.client.context.memory.load_choice import Loading, packed_or_smaller
+from gputune.client.context.memory.load_choice import packed_or_smaller
 from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.part_gains import worthwhile
 from gputune.client.context.reserves import Foretelling, insure
@@ -148,8 +148,8 @@ class Generation:
             cache = stack.enter_context(opened(path, warn=log.warning, secret=self._secret))
             self._open_repository(stack, cache)
             if self._computes and self._request.config.form is None:
-                self._form = FormChoice(*self._of_device(cache)).chosen(self._runner())
-            self._launch_ns = FormChoice(*self._of_device(cache)).launch_ns
+                self._form = FormChoice(self._choices(cache)).chosen(self._runner())
+            self._launch_ns = FormChoice(self._choices(cache)).launch_ns
             tuner = self._tuner(cache)
             self._begin(tuner, cache)
             verdicts = tuner.verdicts(self._tasks).values()
@@ -225,7 +225,7 @@ class Generation:
         with ExitStack() as stack:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
-            choice = FormChoice(*self._of_device(cache))
+            choice = FormChoice(self._choices(cache))
             self._form, self._launch_ns = self._request.config.form or choice.remembered(), choice.launch_ns
             tuner = self._tuner(cache)
             self._begin(tuner, cache)
@@ -259,8 +259,8 @@ class Generation:
             budget=self._budget,
         )
 
-    def _of_device(self, cache: PerformanceCache) -> tuple[PerformanceCache, DeviceIdentity, Mapping[str, str], bool]:
-        return cache, self.device, settings_of(self._client.server), self._mode == "frozen"
+    def _choices(self, cache: PerformanceCache) -> DeviceChoices:
+        return DeviceChoices(cache, self.device, settings_of(self._client.server), self._mode == "frozen")
 
     def _runner(
         self, graph: str | None = None, progress: Progress | None = None, budget: Budget | None = None
@@ -385,8 +385,8 @@ class Generation:
             repository.counts.clear()
         built = make(compact=config.compact)
         if config.weights == "auto" and self._compares and cache is not None:
-            runner, loading = self._runner(budget=self._budget), Loading(*self._of_device(cache))
-            built, self._said = packed_or_smaller(runner, built, make, wanted, loading)
+            runner, choices = self._runner(budget=self._budget), self._choices(cache)
+            built, self._said = packed_or_smaller(runner, built, make, wanted, choices)
         if repository is not None and (counts := repository.counts).total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
         return built

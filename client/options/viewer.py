@@ -17,7 +17,7 @@ from gputune.client.strict_json import a_flag, an_object, read_keys, read_object
 BUILT_IN = "optrace"
 """The reader of gputune; others can be installed."""
 FORMS = "*trace*.json (for Perfetto and chrome://tracing), *.html, *.csv, any other *.json (a summary)"
-"""What names of its files mean, for people."""
+"""Describes each file that the viewer writes, by its name."""
 SLOWER = 12
 """The exit code where something is slower than --fail_over allows."""
 
@@ -86,7 +86,7 @@ class ViewerOptions:
 
 @dataclass(frozen=True)
 class Features:
-    """What is on and off, by the names that the file has for it.
+    """Return which features are on, by their names in the file.
 
     enable_input_output_flow_events: arrows from an operation to those that read its output.
     enable_sequencer_flow_events: arrows from each launch to the next. htp_json: a file with the topology and each

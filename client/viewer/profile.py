@@ -95,12 +95,12 @@ class GraphProfile:
 
     @cached_property
     def plans(self) -> Mapping[str, OperationPlan]:
-        """What the schematic says of operations, by their names; empty without one."""
+        """Return the plans of operations by their names, as the schematic has them; empty without a schematic."""
         return {one.name: one for one in self.plan.operations} if self.plan else {}
 
     @property
     def counters(self) -> Mapping[str, list[int]]:
-        """What inferences have counted, by the counter."""
+        """Return the counts of all inferences, by the name of the counter."""
         return grouped(pair for one in self.inferences for pair in one.counters.items())
 
     @property

@@ -322,4 +322,4 @@ SCHEMA: dict[str, Any] = {
     "required": [*_HEAD, *SECTIONS],
     "additionalProperties": False,
 }
-"""What summary_of returns, as a JSON schema (draft 2020-12)."""
+"""The JSON schema (draft 2020-12) of the result of summary_of."""

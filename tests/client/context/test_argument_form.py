@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.context.argument_form import LAUNCHES, FormChoice
+from gputune.client.context.argument_form import LAUNCHES, DeviceChoices, FormChoice
 from gputune.client.errors import TargetError
 from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -51,7 +51,9 @@ def cache(tmp_path: Path) -> Iterator[PerformanceCache]:
 
 def chosen(cache: PerformanceCache, us: Mapping[str, float], settings: Mapping[str, str] = {}, **how: Any) -> Any:
     runner: Any = Runner(us)
-    return FormChoice(cache, how.get("device", GPU), settings, how.get("frozen", False)).chosen(runner), runner.loaded
+    return FormChoice(DeviceChoices(cache, how.get("device", GPU), settings, how.get("frozen", False))).chosen(
+        runner
+    ), runner.loaded
 
 
 def test_the_fastest_is_chosen_and_remembered(cache: PerformanceCache, caplog: pytest.LogCaptureFixture) -> None:
@@ -60,9 +62,9 @@ def test_the_fastest_is_chosen_and_remembered(cache: PerformanceCache, caplog: p
     assert chosen(cache, us) == ("svm", [*ARGUMENT_FORMS])
     assert "a launch takes with sub-buffers 24.0 us, whole buffers 5.0 us" in caplog.text
     assert chosen(cache, {}) == ("svm", []), "measured once"
-    assert FormChoice(cache, GPU, {}, True).remembered() == "svm"
-    assert FormChoice(cache, GPU, {}, True).launch_ns == 4e3, "estimates know it then"
-    assert FormChoice(cache, GPU, {"IGC_x": "1"}, True).launch_ns == 0
+    assert FormChoice(DeviceChoices(cache, GPU, {}, True)).remembered() == "svm"
+    assert FormChoice(DeviceChoices(cache, GPU, {}, True)).launch_ns == 4e3, "estimates know it then"
+    assert FormChoice(DeviceChoices(cache, GPU, {"IGC_x": "1"}, True)).launch_ns == 0
     other = replace(GPU, driver_version="another")
     assert chosen(cache, {"offsets": 1.0}, device=other) == ("offsets", ["offsets"]), "another driver is measured again"
     assert chosen(cache, {"buffers": 1.0}, {"IGC_x": "1"}) == ("buffers", ["buffers"]), "and so are other settings"
@@ -77,6 +79,6 @@ def test_without_a_measurement_the_usual_form_stays(cache: PerformanceCache, cap
     assert chosen(cache, {"offsets": 1.0}, device=NULL_REPORT.identity) == ("sub_buffers", []), "on a CPU"
     runner: Any = Runner({"svm": 1.0})
     runner.inference_ns = lambda _: (_ for _ in ()).throw(TargetError("timeout", "no answer"))
-    assert FormChoice(cache, GPU, {}, False).chosen(runner) == "buffers"
+    assert FormChoice(DeviceChoices(cache, GPU, {}, False)).chosen(runner) == "buffers"
     assert "launches are given whole buffers, because other forms were not measured: no answer" in caplog.text
     assert chosen(cache, {"svm": 1.0})[0] == "svm", "the next generation measures"

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gputune.cache import PerformanceCache
+from gputune.client.context.argument_form import DeviceChoices
 from gputune.client.context.builder import Built, Wanted
 from gputune.client.context.memory import weights as weights_module
-from gputune.client.context.memory.load_choice import Loading, packed_or_smaller
+from gputune.client.context.memory.load_choice import packed_or_smaller
 from gputune.client.context.memory.weights import Packing, Packings, Weights
 from gputune.client.errors import MemoryPlanError, TargetError
 from gputune.runtime.context.records import BufferRef, GraphRecord
@@ -138,8 +139,8 @@ def test_larger_weights_are_packed_at_load_where_that_is_as_fast(
 
     wanted: Any = [Wanted(plan, {})]  # type: ignore[arg-type]
     with PerformanceCache.open(tmp_path / "c.db") as cache:
-        loading, nothing = (Loading(cache, CPU, {}, frozen) for frozen in (False, True))
-        built, said = packed_or_smaller(Runner(*taken_ns), packed, make, wanted, loading)  # type: ignore[arg-type]
+        choices, nothing = (DeviceChoices(cache, CPU, {}, frozen) for frozen in (False, True))
+        built, said = packed_or_smaller(Runner(*taken_ns), packed, make, wanted, choices)  # type: ignore[arg-type]
         again = packed_or_smaller(Runner(), packed, make, wanted, nothing)  # type: ignore[arg-type]
         assert again == (built, said), "what was measured is kept"
     assert built is (packed if packs else other)

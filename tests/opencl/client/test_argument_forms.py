@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.context.argument_form import FormChoice
+from gputune.client.context.argument_form import DeviceChoices, FormChoice
 from gputune.client.context.builder import Built
 from gputune.client.context.context_runner import ContextRunner
 from gputune.core.identity import DeviceIdentity
@@ -89,7 +89,7 @@ def test_forms_are_measured_on_a_target(server: SharedServer, tmp_path: Path) ->
         def write(built: Built, path: Path) -> None:
             write_context(path, Context(built.graphs, built.programs, built.weights, client.device, "test", {}, {}))
 
-        choice = FormChoice(cache, device, {}, frozen=False)
+        choice = FormChoice(DeviceChoices(cache, device, {}, frozen=False))
         assert choice.chosen(ContextRunner(client, client, write)) in ARGUMENT_FORMS
         ((record, _),) = cache.contents_of_chains().values()
         assert set(record.times_ns) == {*ARGUMENT_FORMS}

@@ -39,7 +39,7 @@ def lowest(use: Use) -> str:
 
 
 def split(use: Use, name: str, batch: int, rows: int, heads: int, size: int) -> str:
-    """Turn rows with heads beside each other into [batch, heads, rows, size]."""
+    """Return rows whose heads lie beside each other as [batch, heads, rows, size]."""
     return use.turned(use.reshaped(name, batch, rows, heads, size), 0, 2, 1, 3)
 
 
